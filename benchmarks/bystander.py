@@ -67,7 +67,7 @@ class Round(NamedTuple):
     beside: Latencies
 
 
-def _flood_forever(address: Address, flood: Flood, sent: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
+def flood_forever(address: Address, flood: Flood, sent: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
     """Sends requests on all connections as fast as they are accepted, and counts the bytes."""
     frames = flood.request * AT_ONCE
     with selectors.EpollSelector() as selector:
@@ -93,7 +93,7 @@ def _flooding(address: Address, flood: Flood) -> Iterator[None]:
     """Floods from a separate process for the length of a with statement."""
     spawning = multiprocessing.get_context("spawn")
     sent = spawning.Value("q", 0)
-    process = spawning.Process(target=_flood_forever, args=(address, flood, sent), daemon=True)
+    process = spawning.Process(target=flood_forever, args=(address, flood, sent), daemon=True)
     process.start()
     try:
         while not sent.value and process.is_alive():

@@ -31,9 +31,10 @@ from group_sidecar.coordinator.state.log_partitions import DEFAULT_PARTITIONS, p
 from group_sidecar.metrics.fact_counters import FactCounters
 from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.metrics.listener_counters import ListenerCounters
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.outcomes import Origin
-from group_sidecar.proxy.dataplane.session import MAX_KEPT_BYTES, Session
+from group_sidecar.proxy.dataplane.session import Session, SessionLimits
 from group_sidecar.proxy.handlers.api_table import make_reply_builder
 from group_sidecar.proxy.handlers.decode_limits import GROUP_COST, LOGGED_OFFSETS_PER_MICROSECOND, DecodeLimits
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
@@ -44,7 +45,8 @@ from tests.proxy.dataplane.playbook import complete_state
 
 GOAL_MS = 5.0
 NOW = 100.0
-LARGEST_FRAME = 104_857_600
+LIMITS = Limits()
+SESSION_LIMITS = SessionLimits(LIMITS.largest_frame, LIMITS.in_flight_requests, LIMITS.kept_bytes)
 OFFSETS = 10
 """Offsets of each group in the log."""
 BIG = 4_000
@@ -197,7 +199,7 @@ class Sender:
         if case.crowd:
             self._house.crowd(case.crowd)
         self._house.state.versions.revision += 1  # The sidecar then makes its replies again.
-        return Session(self._dispatcher, self._house.state.traffic, Origin("10.0.0.1"), LARGEST_FRAME)
+        return Session(self._dispatcher, self._house.state.traffic, Origin("10.0.0.1"), SESSION_LIMITS)
 
     def _sent(self, case: Case, session: Session, clock: Clock) -> float:
         frame = encode_request(case.request, RequestHeader(case.request.KEY, case.version, 1, "consumer-1"))
@@ -236,7 +238,7 @@ class Sender:
         most = 0.0
         for _ in range(ROUNDS):
             session = self._session(case)
-            session.receive_client(frame * (2 * MAX_KEPT_BYTES // len(frame)), NOW)
+            session.receive_client(frame * (2 * LIMITS.kept_bytes // len(frame)), NOW)
             most = max(most, self._ended(session, self._clock))
         return most
 

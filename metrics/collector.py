@@ -19,6 +19,7 @@ from group_sidecar.coordinator.model.views import FallbackReason, GroupKind, Gro
 from group_sidecar.coordinator.state.bounded_table import TableSize
 from group_sidecar.coordinator.state.log_partitions import PartitionState
 from group_sidecar.metrics import families as f
+from group_sidecar.metrics.admin_counters import AdminCounters
 from group_sidecar.metrics.detail_rows import (
     LOG_END_FAMILIES,
     LOG_START_FAMILIES,
@@ -109,6 +110,7 @@ class ScrapeSources:
         last_reload: the result of the last reload; None if the settings are never reloaded.
         task_failures: unexpected failures of each background task.
         is_shown: whether a group has series, by its id. Totals count all groups.
+        admin_counters: counters of the admin port.
         drift: seconds to add to times on the clock of the views.
         max_series: the maximum number of series in total, over all families that have a level of detail.
     """
@@ -131,6 +133,7 @@ class ScrapeSources:
     is_shown: Callable[[str], bool] = lambda _: True
     max_series: int = 10_000
     drift: Callable[[], float] = float
+    admin_counters: AdminCounters = field(default_factory=AdminCounters)
 
 
 class ScrapeResult(NamedTuple):
@@ -213,6 +216,7 @@ def sidecar_families(sources: ScrapeSources, group_totals: GroupTotals) -> Itera
     yield f.HELD_BYTES.single(sources.held_bytes())
     yield f.RECORDED_BYTES.single(sources.recorded_bytes())
     yield f.TASK_FAILURES.fill(((task,), n) for task, n in sources.task_failures().items())
+    yield f.ADMIN_TOKEN_REFUSALS.fill(((reason,), n) for reason, n in sources.admin_counters.token_refusals.items())
     yield from _tables(sources.tables())
     if sources.outlets:
         yield from _outlets(sources.outlets)
@@ -281,6 +285,8 @@ def _connections(listeners: Sequence[ListenerCounters]) -> Iterator[Metric]:
     yield f.CONNECTIONS_CLOSED.fill(
         ((each.name, reason), n) for each in listeners for reason, n in each.connections_closed.items()
     )
+    yield by_listener(f.ACCEPT_THROTTLED, lambda each: each.accept_throttled_seconds)
+    yield f.READ_PAUSES.fill(((each.name, limit), n) for each in listeners for limit, n in each.read_pauses.items())
     yield by_listener(f.UPSTREAM_CONNECT_FAILURES, lambda each: each.upstream_connect_failures)
     yield by_listener(f.TLS_CONNECTIONS, lambda each: each.tls_passed)
     yield f.TLS_HANDSHAKES.fill(((each.name, side), n) for each in listeners for side, n in each.tls_handshakes.items())

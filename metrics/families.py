@@ -290,6 +290,14 @@ CONNECTIONS_CLOSED = _counter(
     "listener",
     "reason",
 )
+ACCEPT_THROTTLED = _counter(
+    "accept_throttled_seconds_total",
+    "Seconds without accepting, for limits.accept_rate (Kafka: connection-accept-throttle-time).",
+    "listener",
+)
+READ_PAUSES = _counter(
+    "client_read_pauses_total", "Times that a limit stopped the reading of a client.", "listener", "limit"
+)
 UPSTREAM_CONNECT_FAILURES = _counter(
     "upstream_connect_failures_total", "Failed attempts to connect to the broker for a client.", "listener"
 )
@@ -355,6 +363,11 @@ RECORDS_LAST_FLUSH = _gauge(
     "When an outlet of the journal last handed records to the disk, or the broker acknowledged some, seconds since the "
     "epoch; none before the first time.",
     "outlet",
+)
+
+# The admin port.
+ADMIN_TOKEN_REFUSALS = _counter(
+    "admin_token_refusals_total", "Requests to the admin port refused because of their token, by reason.", "reason"
 )
 
 # The background tasks.

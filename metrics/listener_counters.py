@@ -26,6 +26,12 @@ class CloseReason(StrEnum):
     """A request that is longer than Kafka accepts before SASL authentication is complete."""
     UPSTREAM_UNREACHABLE = "upstream_unreachable"
     CONNECTION_LIMIT = "connection_limit"
+    ADDRESS_LIMIT = "address_limit"
+    """The client's address has too many connections."""
+    PRINCIPAL_LIMIT = "principal_limit"
+    """The client's SASL principal has too many connections."""
+    AUTHENTICATION_TIMEOUT = "authentication_timeout"
+    """The broker requires SASL and has not admitted the client in time."""
     TLS_HANDSHAKE = "tls_handshake"
     """The client's TLS handshake failed."""
     TLS_FAILED = "tls_failed"
@@ -43,6 +49,14 @@ class CloseReason(StrEnum):
     """The broker sent no reply, or the client did not read its reply."""
     ERROR = "error"
     SHUTDOWN = "shutdown"
+
+
+class ReadPause(StrEnum):
+    """The limit at which a client is not read. These are all values of the label, which are names of settings."""
+
+    IN_FLIGHT_REQUESTS = "in_flight_requests"
+    KEPT_BYTES = "kept_bytes"
+    BUFFERED_BYTES = "buffered_bytes"
 
 
 class TlsSide(StrEnum):
@@ -77,6 +91,8 @@ class ListenerCounters:
         upstream_connect_failures: failed attempts to reach the broker.
         tls_passed: client connections that started with TLS at a listener without TLS.
         open_connections: client connections open now.
+        accept_throttled_seconds: seconds for which ports were paused because they accepted as fast as allowed.
+        read_pauses: how often a client was not read any longer, by the limit that was reached.
         tls_handshakes: completed TLS handshakes by side.
         tls_failures: failed TLS handshakes by side and reason.
         certificates_expire_at: when the sidecar's certificates expire, by the side that sees them, in seconds since the
@@ -84,11 +100,13 @@ class ListenerCounters:
     """
 
     __slots__ = (
+        "accept_throttled_seconds",
         "certificates_expire_at",
         "connections_closed",
         "connections_opened",
         "name",
         "open_connections",
+        "read_pauses",
         "received_bytes",
         "sent_bytes",
         "tls_failures",
@@ -104,8 +122,10 @@ class ListenerCounters:
         self.upstream_connect_failures = 0
         self.tls_passed = 0
         self.open_connections = 0
+        self.accept_throttled_seconds = 0.0
         self.connections_opened = 0
         self.connections_closed = dict.fromkeys(CloseReason, 0)
+        self.read_pauses = dict.fromkeys(ReadPause, 0)
         self.certificates_expire_at: dict[TlsSide, float] = {}
         self.tls_handshakes = dict.fromkeys(TlsSide, 0)
         self.tls_failures = {(side, reason): 0 for side in TlsSide for reason in TlsFailure}

@@ -40,6 +40,7 @@ from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerError
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ConfigReloader, ReloadOutcome
@@ -48,9 +49,9 @@ from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.event_loop import host, run_in_task
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.poller import Poller
-from group_sidecar.proxy.dataplane.session import Session
+from group_sidecar.proxy.dataplane.session import Session, SessionLimits
 from group_sidecar.proxy.journal.writer import JournalWriter
-from group_sidecar.proxy.listeners.admission import ClientPort
+from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort
 from group_sidecar.proxy.listeners.descriptor_limits import allowed_connections
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes, handshakes_of
 from group_sidecar.proxy.listeners.ports import ListenError, OpenPorts, listen, open_ports, port_of
@@ -202,19 +203,28 @@ class Sidecar:
         self._service_manager = service_manager or ServiceManager({})
         self._traffic = TrafficCounters()
         self._listeners = {each: self._traffic.add_listener(each.name) for each in config.client_listeners}
-        self._handshakes = {each.name: _handshakes(each, counters) for each, counters in self._listeners.items()}
+        limits = config.limits
+        self._handshakes = {each.name: _handshakes(each, count, limits) for each, count in self._listeners.items()}
         self._brokers = ServedBrokers()
         self._poller, self._hosted = poller or Poller(), poller is not None
         self._supervisor = Supervisor()
         self._poller.failed = partial(self._supervisor.failed, Task.DEFERRED)
-        limits = config.limits
-        timeouts = InactivityTimeouts(limits.idle_seconds, limits.stalled_seconds, limits.reply_seconds)
-        self._connection_manager = ConnectionManager(self._poller, timeouts, batched=config.io_uring)
+        timeouts = InactivityTimeouts(
+            limits.idle_seconds, limits.stalled_seconds, limits.reply_seconds, limits.authentication_seconds
+        )
+        self._connection_manager = ConnectionManager(
+            self._poller,
+            timeouts,
+            most_bytes=limits.buffered_bytes,
+            most_per_address=limits.connections_per_address,
+            batched=config.io_uring,
+        )
+        self._session_limits = SessionLimits(limits.largest_frame, limits.in_flight_requests, limits.kept_bytes)
         self._max_connections = limits.connections if connections is None else connections
         self._server = Server(
             self._connection_manager,
             self._traffic,
-            self._max_connections,
+            AdmissionLimits(self._max_connections, limits.accept_rate),
             self._supervisor,
             self._brokers.probe_now,
         )
@@ -420,7 +430,7 @@ class Sidecar:
 
     def _session(self, broker: ServedBroker, listener: str, client_host: str) -> Session:
         dispatcher = broker.dispatchers[listener]
-        return Session(dispatcher, self._traffic, Origin(client_host), self._config.limits.largest_frame)
+        return Session(dispatcher, self._traffic, Origin(client_host), self._session_limits)
 
     @property
     def _gateway_counters(self) -> ListenerCounters:
@@ -516,9 +526,9 @@ class Sidecar:
                     await trio.lowlevel.checkpoint()
 
 
-def _handshakes(listener: Listener, counters: ListenerCounters) -> ListenerHandshakes | None:
+def _handshakes(listener: Listener, counters: ListenerCounters, limits: Limits) -> ListenerHandshakes | None:
     """Returns the handshakes of a listener. Raises ListenError if a file of its settings cannot be used."""
     try:
-        return handshakes_of(listener, counters)
+        return handshakes_of(listener, counters, limits.handshake_seconds)
     except UnusableFileError as error:
         raise ListenError(f"listener {listener.name}: {error}") from None

@@ -4,7 +4,7 @@ Everything is read-only except the reload, which reads the operator's own file a
 /startupz answer every client. /metrics also answers every client, unless `admin_access.metrics` is `guarded`. With
 `metrics.detail` of `group` or finer, the metrics contain the names of groups. The package knows no Kafka connections.
 
-- `app`, `access`: the routes, and who may use them
+- `app`, `access`, `guess_limit`: the routes, who may use them, and how many wrong tokens a client may send
 - `health`: the endpoints for orchestrators
 - `http_server`, `http_connection`, `tls`: the listening socket, one HTTP/1.1 connection, and TLS
 - `http_replies`: JSON, errors, compression and security headers of every reply

@@ -19,6 +19,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from group_sidecar.metrics.admin_counters import AdminCounters
+from group_sidecar.proxy.admin.guess_limit import GuessLimit
 from group_sidecar.proxy.admin.http_replies import problem
 from group_sidecar.proxy.config.sections import AdminAccess
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
@@ -48,10 +50,16 @@ class AccessGuard:
         settings: the access rules.
         host: the configured host of the port.
         has_certificate: returns whether the client of this connection has presented a trusted certificate.
+        counters: counts wrong tokens; None to count nothing.
     """
 
     def __init__(
-        self, app: ASGIApp, settings: AdminAccess, host: str, has_certificate: Callable[[], bool] = lambda: False
+        self,
+        app: ASGIApp,
+        settings: AdminAccess,
+        host: str,
+        has_certificate: Callable[[], bool] = lambda: False,
+        counters: AdminCounters | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
@@ -59,6 +67,7 @@ class AccessGuard:
         self._has_certificate = has_certificate
         self._public_paths = HEALTH_PATHS if settings.metrics == "guarded" else HEALTH_PATHS | {METRICS_PATH}
         self._token = AdminToken(settings)
+        self._guesses = GuessLimit(settings.wrong_tokens_per_minute, counters or AdminCounters())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -68,21 +77,33 @@ class AccessGuard:
     async def _refusal(self, request: HTTPConnection) -> Response | None:
         if request.scope["method"] not in SAFE_METHODS and not _is_same_origin(request.headers):
             return problem(request, 403, _CROSS_ORIGIN)
-        if request.scope["path"] in self._public_paths or await self._is_authorized(request):
+        if request.scope["path"] in self._public_paths or self._needs_no_token(request):
             return None
         if self._token.is_configured:
-            reply = problem(request, 401, "the admin port wants the token of admin_access, or a trusted certificate")
-            reply.headers["www-authenticate"] = _CHALLENGES
-            return reply
+            return await self._token_refusal(request)
         if self._settings.client_ca_file:
             return problem(request, 403, "the admin port wants a certificate of admin_access.client_ca_file")
         return problem(request, 403, _NO_WAY_IN)
 
-    async def _is_authorized(self, request: HTTPConnection) -> bool:
-        if self._settings.open or self._has_certificate() or self._is_local(request):
-            return True
+    def _needs_no_token(self, request: HTTPConnection) -> bool:
+        return self._settings.open or self._has_certificate() or self._is_local(request)
+
+    async def _token_refusal(self, request: HTTPConnection) -> Response | None:
+        """Returns None if the request has the right token, otherwise the refusal."""
         offered = offered_token(request.headers.get("authorization", ""))
-        return offered is not None and await self._token.match(offered)
+        if offered is not None:
+            host = request.client.host if request.client else ""
+            if seconds := self._guesses.begin(host):
+                reply = problem(request, 429, "too many wrong tokens came from this address")
+                reply.headers["retry-after"] = str(seconds)
+                return reply
+            if await self._token.match(offered):
+                self._guesses.was_right(host)
+                return None
+            self._guesses.was_wrong(host)
+        reply = problem(request, 401, "the admin port wants the token of admin_access, or a trusted certificate")
+        reply.headers["www-authenticate"] = _CHALLENGES
+        return reply
 
     def _is_local(self, request: HTTPConnection) -> bool:
         if request.client is None or not is_loopback(request.client.host):

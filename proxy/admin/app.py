@@ -44,7 +44,7 @@ def admin_app(sources: AdminSources, access: AdminAccess, host: str) -> ASGIApp:
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _refused(routes), Exception: _failed})
     app.router.redirect_slashes = False
-    return ReplyMiddleware(AccessGuard(app, access, host, has_client_certificate))
+    return ReplyMiddleware(AccessGuard(app, access, host, has_client_certificate, sources.counters))
 
 
 class Operations:

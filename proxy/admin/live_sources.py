@@ -96,6 +96,7 @@ def live_sources(
         topic_names=topic_names,
         recorder=recorder,
         numbers=numbers,
+        counters=collected.admin_counters,
     )
 
 

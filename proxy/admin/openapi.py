@@ -48,7 +48,12 @@ def description() -> Json:
 
 
 def _operation(endpoint: Endpoint, schemas: Json) -> Json:
-    problems = {"400": "A parameter is wrong; `parameter` names it", "401": "The token is needed", "403": "Not let in"}
+    problems = {
+        "400": "A parameter is wrong; `parameter` names it",
+        "401": "The token is needed",
+        "403": "Not let in",
+        "429": "Too many wrong tokens",
+    }
     if issubclass(endpoint.query, GroupQuery):
         problems["404"] = "There is no such group"
     return {

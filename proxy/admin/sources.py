@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from group_sidecar.coordinator.model.views import FallbackReason, GroupView
+from group_sidecar.metrics.admin_counters import AdminCounters
 from group_sidecar.metrics.collector import JournalWriterHealth, LastReload
 from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.metrics.group_snapshot import GroupSnapshot, LogEnds, MaxMembers
@@ -74,6 +75,7 @@ class AdminSources:
         topic_names: returns names by topic id. An unknown name is missing, and is requested from the broker.
         recorder: the flight recorder.
         numbers: returns the sidecar's figures about itself.
+        counters: counts what the admin port refuses.
     """
 
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
@@ -94,3 +96,4 @@ class AdminSources:
     topic_names: Callable[[set[UUID]], Mapping[UUID, str]]
     recorder: FlightRecorder
     numbers: Callable[[], SidecarFigures]
+    counters: AdminCounters = field(default_factory=AdminCounters)

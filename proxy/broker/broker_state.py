@@ -75,6 +75,7 @@ class BrokerState:
                 self.deferred,
                 listener.name,
                 shared_with_sidecar=config.sidecar_connects_like_clients_of(listener),
+                most_per_principal=config.limits.connections_per_principal,
             )
             for listener in config.client_listeners
         }

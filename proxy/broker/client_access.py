@@ -24,14 +24,21 @@ class ClientAccess:
         listener: the name of the listener.
         shared_with_sidecar: whether the sidecar's own connection uses the same listener of the broker as the clients
             do, without TLS and SASL.
+        most_per_principal: the maximum number of connections of one principal, or 0 for no limit.
     """
 
     def __init__(
-        self, authorization: Authorization, deferred: DeferredReplies, listener: str, *, shared_with_sidecar: bool
+        self,
+        authorization: Authorization,
+        deferred: DeferredReplies,
+        listener: str,
+        *,
+        shared_with_sidecar: bool,
+        most_per_principal: int,
     ) -> None:
         self._authorization = authorization
         self._deferred = deferred
-        self._principals = Principals(listener)
+        self._principals = Principals(listener, most_per_principal)
         self._shared_with_sidecar = shared_with_sidecar
         self._allows_anonymous = False
         self._wants_sasl = False

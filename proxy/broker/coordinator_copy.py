@@ -17,7 +17,7 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
 from group_sidecar.proxy.broker.authorization import Authorization
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
-from group_sidecar.proxy.config.sections import Limits
+from group_sidecar.proxy.config.limits_section import Limits
 
 MAX_OFFSETS_WANTED = 1000
 """Forgotten groups whose offsets the sidecar requests. The offsets of further groups are learnt from clients'

@@ -64,7 +64,9 @@ class SentToken(NamedTuple):
 
 @dataclass(slots=True)
 class _Authentication:
-    """The state of one connection. `served`: whether the broker has answered a request since the last token."""
+    """The state of one connection. `served`: whether the broker has answered a request since the last token. `counted`:
+    the principal whose number of connections includes this connection.
+    """
 
     mechanism: str
     trusted: bool = True
@@ -74,6 +76,7 @@ class _Authentication:
     named: Principal | None = None
     expires_at: float = math.inf
     served: bool = False
+    counted: Principal | None = None
 
 
 class Principals:
@@ -81,10 +84,14 @@ class Principals:
 
     Args:
         listener: the name of the listener.
+        most_connections: the maximum number of connections of one principal, or 0 for no limit.
     """
 
-    def __init__(self, listener: str = "") -> None:
+    def __init__(self, listener: str = "", most_connections: int = 0) -> None:
         self._listener = listener
+        self.most_connections = most_connections
+        self._counts: dict[Principal, int] = {}
+        """The number of connections of each principal that has authenticated, if there is a limit."""
         self._anonymous = Principal(ANONYMOUS, listener=listener)
         self._known: dict[int, _Authentication] = {}
 
@@ -102,6 +109,7 @@ class Principals:
         """
         known = self._known.get(origin.number)
         if known is None or known.trusted:
+            self._stop_counting(known)
             self._known[origin.number] = _Authentication(mechanism)
         return None if known is None else _connection_principal(origin)
 
@@ -117,6 +125,31 @@ class Principals:
         lifetime = reply.session_lifetime_ms / 1000
         known.expires_at = token.sent_at + lifetime if lifetime > 0 else math.inf
         known.served = False
+
+    def try_count(self, origin: Origin) -> bool:
+        """Counts a connection towards the connections of its principal, when the last token was accepted.
+
+        Returns False if the principal has too many connections. Only principals with a name count.
+        """
+        known = self._known.get(origin.number)
+        if not self.most_connections or known is None or known.counted is not None or known.named is None:
+            return True
+        if not known.trusted or known.rounds < SASL_ROUNDS[known.mechanism]:
+            return True
+        count = self._counts.get(known.named, 0)
+        if count >= self.most_connections:
+            return False
+        self._counts[known.named] = count + 1
+        known.counted = known.named
+        return True
+
+    def _stop_counting(self, known: _Authentication | None) -> None:
+        if known is None or known.counted is None:
+            return
+        self._counts[known.counted] -= 1
+        if not self._counts[known.counted]:
+            del self._counts[known.counted]
+        known.counted = None
 
     def distrust(self, origin: Origin) -> None:
         """Treats the principal of a connection as unknown from now on."""
@@ -166,7 +199,7 @@ class Principals:
         """
         if origin.number not in self._known:
             return None
-        del self._known[origin.number]
+        self._stop_counting(self._known.pop(origin.number))
         return _connection_principal(origin)
 
 

@@ -22,6 +22,7 @@ from pydantic_settings import (
 from group_sidecar.policies.all_policies import POLICIES
 from group_sidecar.policies.policy import Policy
 from group_sidecar.proxy.config.errors import Settings, error_lines
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.listener_sections import Listener, reject_conflicts
 from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.config.sections import (
@@ -30,7 +31,6 @@ from group_sidecar.proxy.config.sections import (
     ConfiguredAddress,
     Gateway,
     Journal,
-    Limits,
     Log,
     Metrics,
     OffsetsLog,

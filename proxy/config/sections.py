@@ -143,6 +143,10 @@ class AdminAccess(Section):
     token_file: Path | None = None
     """In place of `token`: a file that contains the token. The file is read whenever a client sends a token, so the
     token may change while the sidecar runs."""
+    wrong_tokens_per_minute: Positive = 60
+    """How many wrong tokens per minute one client address may send. Ten may come at once. Beyond this, all tokens from
+    this address are refused for a moment (status 429 with `Retry-After`), and tokens from other addresses are not
+    affected. All addresses of an IPv6 network of 64 bits count as one. The clients of a proxy share its address."""
     certificate_file: Path | None = None
     """The certificate of the admin port with its chain, in PEM. If it is set, the port speaks TLS only. The file is
     read again when it has changed."""
@@ -174,78 +178,6 @@ class OffsetsLog(Section):
     load_buffer_size: WholeNumber = Field(default=5_242_880, ge=65_536, le=0x3FFFFFFF)
     """How many bytes of a partition are read at a time. A single larger batch is read whole, and the log warns about
     it. The broker's setting is `offsets.load.buffer.size`."""
-
-
-class Limits(Section):
-    """Limits on memory, connections and time."""
-
-    largest_frame: WholeNumber = Field(default=104_857_600, ge=1024, le=0x7FFFFFFF)
-    """The maximum number of bytes of a request. A longer request closes its connection. The broker's setting is
-    `socket.request.max.bytes`."""
-    inspected_frame: WholeNumber = Field(default=16_777_216, ge=1024, le=0x7FFFFFFF)
-    """The maximum number of bytes of a request or reply that is decoded. A longer one passes unread. A longer request
-    that an enforced policy judges closes its connection. In a gateway, a longer reply that may contain addresses closes
-    its connection too, but Metadata may be as long as `limits.largest_frame`."""
-    inspected_elements: WholeNumber = Field(default=3_000, ge=100)
-    """The maximum number of array elements (topics and partitions together) of a commit that is decoded. A commit with
-    more elements passes unread, and its group is in doubt until the log or the broker has shown the group's state. A
-    commit that a policy judges may have seven times as many elements, a judged join or heartbeat twice as many. With
-    more, a request that an enforced policy judges closes its connection. For APIs whose elements take more time, the
-    limit is a half, a fifth or a tenth of this: 1,500 elements of a JoinGroup reply, 600 elements if groups are
-    described or deleted, 300 members that leave together. An answer that would take longer to make than such a commit
-    is left to the broker. All other clients wait while the sidecar decodes a message. With the default, they wait about
-    5 ms if the sidecar's modules are compiled."""
-    held_frames: WholeNumber = Field(default=268_435_456, ge=1024)
-    """The maximum number of bytes of incomplete requests, for each broker. A request that arrives in pieces is held
-    until it is complete. It counts with its announced length, from its first piece until the broker has replied.
-    Requests of up to 16 KiB do not count. If there is no room, the oldest request of the client address that has
-    announced the most bytes is evicted. An evicted incomplete request passes unread, or closes its connection if an
-    enforced policy judges it. An incomplete request is also evicted if it arrives too slowly: after the first
-    `limits.stalled_seconds`, 16 KiB must have arrived for each further second. An evicted request that is complete and
-    waits for its reply is forgotten, and its group is in doubt. If it is a join, a leave, a KIP-848 heartbeat, a
-    question or a judged request, its connection is closed instead. Clients that the broker has not admitted yet, for
-    instance before they authenticate, have a limit of their own, an eighth of this. An IPv6 network of 64 bits counts
-    as one address."""
-    connections: Positive = 10_000
-    """The maximum number of client connections at a time. Further connections are closed at once. Each connection takes
-    two file descriptors. If the system allows fewer descriptors, the maximum is lower."""
-    idle_seconds: Timeout = 900
-    """Seconds without a byte after which a connection that waits for no reply is closed. At least 1, or 0 for never.
-    The default is longer than the ten minutes of the broker's `connections.max.idle.ms`."""
-    stalled_seconds: Number = Field(default=30, ge=1)
-    """Seconds without a byte after which a connection is closed if its client has sent only a part of a request, or has
-    closed its side and still has a reply to come. The default is that of `request.timeout.ms` in Kafka's clients."""
-    reply_seconds: Timeout = 900
-    """Seconds without a byte after which a connection is closed if its client waits for a reply, or does not accept the
-    bytes of a reply. At least 1, or 0 for never. A JoinGroup may wait as long as the longer of its own two timeouts
-    plus one minute, if that is more."""
-    drain_seconds: Number = Field(default=5, ge=0)
-    """The maximum number of seconds from SIGTERM until the last connection is closed. The sidecar stops accepting
-    clients at once. It ends the connections in steps over the first half of this time. Each connection ends when its
-    client has the replies to all requests that the broker received. Connections that still wait for a reply at the end
-    of the time are cut. With 0, all connections are cut at once. After this time the journal may take three more
-    seconds."""
-    groups: Positive = 100_000
-    """The maximum number of groups that are remembered. Further groups are left to the broker. The metadata and
-    assignments of all members may take 2,500 bytes per group on average (at least 64 MB in all). If there is no room
-    for those of a group's members, the group is described by the broker."""
-    offsets: Positive = 5_000_000
-    """The maximum number of committed offsets that are remembered. Metadata of commits that pass through the sidecar
-    may take 50 characters per offset on average (at least 64 MB in all). Long metadata and members in the log may take
-    200 bytes per offset on average (at least 64 MB in all). Beyond these limits, groups are left to the broker. If the
-    log exceeds a limit, all groups of its largest partition are left to the broker."""
-    rights: Positive = 200_000
-    """The maximum number of authorizer grants that are remembered, for each broker. There is one grant for each group
-    and topic that a user is shown. Beyond the limit, the oldest grants of the user who was granted nothing for the
-    longest time are evicted."""
-    remembered_answers: WholeNumber = Field(default=67_108_864, ge=0)
-    """The maximum number of bytes of encoded answers about groups that are kept with their questions, for each broker.
-    With 0, none are kept. One answer may take at most a quarter of the bytes. Beyond the limit, the answers to the
-    questions that were not asked for the longest time are evicted."""
-    flight_recorder: WholeNumber = Field(default=33_554_432, ge=0)
-    """The approximate maximum number of bytes of the history that is kept of all groups: joins, leaves, rebalances,
-    refusals and refused commits. With 0, no history is kept. Beyond the limit, the oldest history of groups without
-    recent activity is evicted."""
 
 
 class Journal(Section):

@@ -12,12 +12,15 @@ about as large as one read.
 The module has more than 400 lines because reading, sending and closing change the same few fields.
 """
 
+import math
 from select import EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP
 from ssl import SSLError
 from typing import NamedTuple
 
-from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters, ReadPause
+from group_sidecar.proxy.dataplane.buffer_budget import FREE_BYTES, BufferBudget
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
+from group_sidecar.proxy.dataplane.connections_per_address import ConnectionsPerAddress
 from group_sidecar.proxy.dataplane.delivered_closes import DeliveredCloses
 from group_sidecar.proxy.dataplane.endpoint_socket import READ_EVENTS, SMALL_READ_BYTES, EndpointSocket, SplicePipe
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
@@ -45,6 +48,8 @@ class InactivityTimeouts(NamedTuple):
     """The connection waits for the rest of a request, or for a reply to a client that has closed its side."""
     reply: float = 0.0
     """The connection waits for a reply, or for the client to accept a reply."""
+    authentication: float = 0.0
+    """The broker requires SASL and has not admitted the client. The seconds count from the start of the connection."""
 
 
 class SharedResources(NamedTuple):
@@ -53,12 +58,16 @@ class SharedResources(NamedTuple):
     Attributes:
         connections: the open connections by number.
         delivered_closes: the clients' sockets that close when their last bytes were received.
+        per_address: how many connections each client address has.
+        budget: the bytes that all connections hold.
     """
 
     poller: Poller
     splice_pipe: SplicePipe
     connections: dict[int, "Connection"]
     delivered_closes: DeliveredCloses
+    per_address: ConnectionsPerAddress
+    budget: BufferBudget
 
 
 class Connection:
@@ -69,6 +78,8 @@ class Connection:
         last_active: when bytes last moved on either side.
         awaits_reply: whether the client sent the last bytes, so that it probably waits for a reply.
         flowing: whether both sides are read.
+        held: the bytes that this connection has counted towards the budget.
+        authentication_due: when the broker must have admitted the client, infinite if it has or need not.
         client_hung_up: whether the client has closed its side. The client's socket may still contain unread bytes.
         waits_for_turn: whether the connection waits for its turn. It is then neither idle nor slow.
     """
@@ -76,8 +87,10 @@ class Connection:
     __slots__ = (
         "_can_splice",
         "_client_events",
+        "_held_back",
         "_poller",
         "_upstream_events",
+        "authentication_due",
         "awaits_reply",
         "client",
         "client_ended",
@@ -86,6 +99,7 @@ class Connection:
         "counters",
         "flowing",
         "flush_deadline",
+        "held",
         "last_active",
         "session",
         "shared",
@@ -114,6 +128,10 @@ class Connection:
         self.last_active = now
         self.awaits_reply = False
         self.flowing = True
+        self.held = 0
+        self._held_back = False
+        """Whether the client is not read because of the budget."""
+        self.authentication_due = math.inf
         self.client_ended = False
         """Whether the end of the client's stream was read."""
         self.upstream_write_failed = False
@@ -211,6 +229,8 @@ class Connection:
     # Reading.
 
     def _read(self, endpoint: EndpointSocket, events: int) -> bytes:
+        if self.shared.budget.exceeded:
+            endpoint.read_size = min(endpoint.read_size, FREE_BYTES)
         try:
             chunk = endpoint.read()
         except BlockingIOError:
@@ -324,8 +344,11 @@ class Connection:
 
     def _splice_reply(self) -> None:
         shared, session = self.shared, self.session
+        most = session.passthrough_reply_bytes
+        if shared.budget.exceeded:
+            most = min(most, FREE_BYTES)
         try:
-            received = shared.splice_pipe.splice(self.upstream, self.client, session.passthrough_reply_bytes)
+            received = shared.splice_pipe.splice(self.upstream, self.client, most)
         except BlockingIOError:
             return
         except BrokenPipeError:
@@ -419,17 +442,21 @@ class Connection:
     def _watch(self) -> None:
         """Updates the epoll events of both sockets to the events that this connection can serve now."""
         client, upstream = self.client, self.upstream
+        self.count_held()
+        waits_for_reply = self._check_budget()
         if client.backlog:
             from_client, from_upstream = EPOLLOUT, 0
         else:
             if self.session.paused:
                 self._wait_for_turn()
             reads = self.session.should_read_client and not (
-                upstream.backlog or self.client_ended or self.upstream_write_failed
+                upstream.backlog or self.client_ended or self.upstream_write_failed or self._held_back
             )
             from_client = READ_EVENTS if reads else HANGUP_EVENTS
-            from_upstream = 0 if self.session.replies_wait else READ_EVENTS
+            from_upstream = 0 if self.session.replies_wait or waits_for_reply else READ_EVENTS
         if from_client != client.interest:
+            if from_client == HANGUP_EVENTS:
+                self._count_pause()
             client.interest = from_client
             self.shared.poller.change(client.fd, from_client)
         if upstream.backlog:
@@ -437,6 +464,44 @@ class Connection:
         if from_upstream != upstream.interest:
             self._watch_upstream(from_upstream)
         self.flowing = from_client == from_upstream == READ_EVENTS
+
+    def count_held(self) -> None:
+        """Counts what this connection holds towards the budget of all connections."""
+        held = self.session.held_bytes
+        if self.client.backlog or self.upstream.backlog:
+            held += self.client.backlog_bytes + self.upstream.backlog_bytes
+        if held != self.held:
+            difference, self.held = held - self.held, held
+            self.shared.budget.add(difference)
+
+    def keep_to_budget(self) -> None:
+        """Stops or resumes reading, as the budget of all connections demands."""
+        if not self.close_reason and self.session.origin.number in self.shared.connections:
+            self._watch()
+
+    def _check_budget(self) -> bool:
+        """Finds out whether the client is held back. Returns whether the rest of a reply must wait for its turn."""
+        budget, session = self.shared.budget, self.session
+        self._held_back = False
+        if not budget.exceeded:
+            return False
+        number = session.origin.number
+        if self.client.backlog or session.partial_reply_bytes <= FREE_BYTES:
+            budget.end_reply(number)
+        if self.client.backlog:
+            return False
+        held = self.held - session.partial_request_bytes
+        self._held_back = budget.must_pause(number, held, self.keep_to_budget)
+        return session.partial_reply_bytes > FREE_BYTES and budget.must_wait_for_reply(number, self.keep_to_budget)
+
+    def _count_pause(self) -> None:
+        """Counts that a limit is the reason why the client is not read any longer."""
+        session = self.session
+        if self._held_back:
+            self.counters.read_pauses[ReadPause.BUFFERED_BYTES] += 1
+        elif not session.has_room:
+            full = len(session.in_flight) >= session.max_in_flight
+            self.counters.read_pauses[ReadPause.IN_FLIGHT_REQUESTS if full else ReadPause.KEPT_BYTES] += 1
 
     def _watch_upstream(self, wanted: int) -> None:
         # Epoll would report a closed broker connection in each round while the socket is not read. So the epoll does
@@ -457,7 +522,7 @@ class Connection:
         session, blocked = self.session, bool(self.client.backlog)
         if self.waits_for_turn:
             return None
-        if session.within_request and not (blocked or self.upstream.backlog):
+        if session.within_request and not (blocked or self.upstream.backlog or self._held_back):
             reason, seconds = CloseReason.STALLED, timeouts.stalled
         elif session.is_idle and not blocked:
             reason, seconds = CloseReason.IDLE, timeouts.idle
@@ -505,8 +570,11 @@ class Connection:
         `delivered`: whether the client's socket stays open until the client has received all bytes.
         """
         shared = self.shared
-        if shared.connections.pop(self.session.origin.number, None) is None:
+        number = self.session.origin.number
+        if shared.connections.pop(number, None) is None:
             return
+        shared.budget.forget(number, self.held)
+        shared.per_address.remove(self.session.origin.client_host)
         for endpoint in (self.client, self.upstream):
             shared.poller.forget(endpoint.fd)
         self.upstream.close()

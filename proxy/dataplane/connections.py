@@ -1,8 +1,11 @@
 """Serves all connections until they end.
 
-`ConnectionManager` closes connections that were without traffic for too long, and drains all connections at shutdown.
+`ConnectionManager` closes connections that were without traffic or authentication for too long, and drains all
+connections at shutdown.
 """
 
+import math
+import sys
 from collections.abc import Iterable
 from itertools import islice
 from math import ceil
@@ -10,7 +13,9 @@ from math import ceil
 import trio
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
+from group_sidecar.proxy.dataplane.buffer_budget import FREE_BYTES, BufferBudget
 from group_sidecar.proxy.dataplane.connection import Connection, InactivityTimeouts, SharedResources
+from group_sidecar.proxy.dataplane.connections_per_address import ConnectionsPerAddress
 from group_sidecar.proxy.dataplane.delivered_closes import DeliveredCloses
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket, SplicePipe, keep_read_buffers
 from group_sidecar.proxy.dataplane.poller import Poller
@@ -36,6 +41,7 @@ DRAIN_STEPS_SHARE = 0.5
 """The share of a drain's time over which its steps are spread. The last connections have the rest of the time for
 their replies."""
 NO_TIMEOUTS = InactivityTimeouts()
+NO_BUDGET = sys.maxsize
 
 
 class ConnectionManager:
@@ -44,6 +50,8 @@ class ConnectionManager:
     Args:
         poller: calls the connections when their sockets are ready.
         timeouts: how long a connection may be without traffic before it is closed.
+        most_bytes: the maximum number of bytes that all connections hold.
+        most_per_address: the maximum number of connections of one client address, or 0 for no limit.
         batched: whether the small frames of one round leave in one system call. Needs the compiled fast path and a
             kernel that allows io_uring.
     """
@@ -53,6 +61,8 @@ class ConnectionManager:
         poller: Poller,
         timeouts: InactivityTimeouts = NO_TIMEOUTS,
         *,
+        most_bytes: int = NO_BUDGET,
+        most_per_address: int = 0,
         batched: bool = True,
     ) -> None:
         keep_read_buffers()
@@ -60,8 +70,10 @@ class ConnectionManager:
         self._outbox = Outbox(batched) if FAST_PATH else None
         if self._outbox:
             poller.after_rounds(self._outbox.flush)
+        self.per_address = ConnectionsPerAddress(most_per_address)
         self._delivered_closes = DeliveredCloses(poller)
-        self._shared = SharedResources(poller, SplicePipe(), {}, self._delivered_closes)
+        self._budget = BufferBudget(most_bytes, poller)
+        self._shared = SharedResources(poller, SplicePipe(), {}, self._delivered_closes, self.per_address, self._budget)
         poller.after_rounds(self._shared.splice_pipe.yield_cpu)
         self._connections = self._shared.connections
         self._timeouts = timeouts
@@ -101,7 +113,10 @@ class ConnectionManager:
         Raises:
             OSError: the poller cannot watch a socket. The caller still owns both sockets.
         """
-        connection = Connection(self._shared, client, upstream, session, counters, trio.current_time())
+        now = trio.current_time()
+        connection = Connection(self._shared, client, upstream, session, counters, now)
+        if self._timeouts.authentication:
+            connection.authentication_due = now + self._timeouts.authentication
         handler: Connection | FastPath = connection
         if FAST_PATH and self._outbox and client.is_plain and upstream.is_plain:
             handler = FAST_PATH(connection, self._outbox)
@@ -150,8 +165,30 @@ class ConnectionManager:
                     connection.finish(connection.close_reason)
             elif reason := connection.overdue(now, self._timeouts):
                 connection.finish(reason)
-            elif stalled and connection.is_too_slow(now, stalled):
-                connection.evict_held_request(CloseReason.STALLED)
+            elif now > connection.authentication_due and self._lacks_authentication(connection, now):
+                connection.finish(CloseReason.AUTHENTICATION_TIMEOUT)
+            else:
+                self._keep_to_budget(connection)
+                if stalled and connection.is_too_slow(now, stalled):
+                    connection.evict_held_request(CloseReason.STALLED)
+
+    def _lacks_authentication(self, connection: Connection, now: float) -> bool:
+        """Returns whether the broker requires SASL and has not admitted the client. If not, sets the next check."""
+        if connection.session.is_admitted:
+            connection.authentication_due = math.inf
+            return False
+        if connection.session.dispatcher.requires_sasl:
+            return True
+        # The sidecar may learn later that the broker requires SASL.
+        connection.authentication_due = now + self._timeouts.authentication
+        return False
+
+    def _keep_to_budget(self, connection: Connection) -> None:
+        """Counts what the fast path does not count: the requests of a connection that is read and written freely."""
+        if connection.held or connection.session.kept_bytes:
+            connection.count_held()
+            if self._budget.exceeded and connection.held > FREE_BYTES:
+                connection.keep_to_budget()
 
     def _next_of(self, left: list[int]) -> list[Connection]:
         """Removes the next numbers from `left`, and returns their connections without those that have ended."""

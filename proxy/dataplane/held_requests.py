@@ -11,6 +11,8 @@ can keep frames up to an equal share of the bound, whatever the other hosts anno
 from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 
+from group_sidecar.proxy.runtime.addresses import network_of
+
 UNAUTHENTICATED_FRAME = 524_288
 """The bytes of the longest frame before authentication: the default of Kafka's `sasl.server.max.receive.size`."""
 SMALL_FRAME = 16_384
@@ -18,9 +20,6 @@ SMALL_FRAME = 16_384
 of such frames."""
 UNAUTHENTICATED_SHARE = 8
 """The bound divided by this number is the bound for all connections that the broker has not admitted yet."""
-IPV6_NETWORK = 4
-"""The number of leading 16-bit groups of an IPv6 address that identify a host: a host may use all addresses of its /64
-network."""
 
 
 class HeldRequests:
@@ -44,7 +43,7 @@ class HeldRequests:
         self.release(connection)
         if size <= SMALL_FRAME:
             return True
-        quota, host = self._quotas[admitted], _network(host)
+        quota, host = self._quotas[admitted], network_of(host)
         while quota.bytes + size > quota.most:
             oldest = quota.find_evictable(host, size)
             if oldest is None:
@@ -127,8 +126,3 @@ class _Quota:
             if host in sums:
                 heappush(heap, (-sums[host], host))
         return None
-
-
-def _network(host: str) -> str:
-    """Returns the part of a client's address that the client cannot choose freely."""
-    return ":".join(host.split(":")[:IPV6_NETWORK]) if ":" in host else host

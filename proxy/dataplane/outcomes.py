@@ -203,6 +203,13 @@ class Dispatcher(Protocol):
 
     must_classify_all: bool
 
+    @property
+    def requires_sasl(self) -> bool:
+        """Whether the broker is known to require SASL of the clients."""
+
+    def is_admitted(self, origin: Origin) -> bool:
+        """Returns whether the broker's replies show that the client has authenticated."""
+
     def classify(self, api_key: int, api_version: int, size: int) -> Classified:
         """Returns what happens to a request of `size` bytes."""
 

@@ -56,11 +56,6 @@ from group_sidecar.proxy.dataplane.raw_sasl_tokens import SMALLEST_REPLY, SMALLE
 from group_sidecar.proxy.dataplane.tls_detection import MAX_HELLO_BYTES, TlsDetection, is_client_hello
 
 LONGEST_REPLY: Final = 0x7FFFFFFF
-MAX_IN_FLIGHT: Final = 4096
-"""The maximum number of in-flight requests of one connection. At this number the client is not read."""
-MAX_KEPT_BYTES: Final = 65_536
-"""If this many bytes of in-flight requests are kept, the client is not read. The client loses no speed, because the
-broker handles one request of a connection at a time."""
 KEPT_REQUEST_OVERHEAD: Final = 256
 """The approximate memory in bytes that a kept request takes in addition to its own bytes."""
 LONGEST_KEPT = SMALL_FRAME + KEPT_REQUEST_OVERHEAD
@@ -105,6 +100,21 @@ reply passes unread, whether the request was injected, and how many bytes are ke
 faster than a NamedTuple, and every request that passes needs one."""
 
 
+class SessionLimits(NamedTuple):
+    """The limits of one connection.
+
+    Attributes:
+        largest_frame: the length in bytes of the longest request that is accepted (the broker's
+            `socket.request.max.bytes`).
+        in_flight: the maximum number of in-flight requests. At this number the client is not read.
+        kept_bytes: if this many bytes of in-flight requests are kept, the client is not read.
+    """
+
+    largest_frame: int
+    in_flight: int
+    kept_bytes: int
+
+
 class _PendingAnswer(NamedTuple):
     answer: Answer
     request: bytes
@@ -118,8 +128,7 @@ class Session:
         dispatcher: classifies and handles frames.
         traffic: counts the requests that have their replies.
         origin: the client.
-        largest_frame: the length in bytes of the longest request that is accepted (the broker's
-            `socket.request.max.bytes`).
+        limits: the limits of the connection.
 
     Attributes:
         can_use_fast_path: whether no frame is incomplete, no local answer waits, the client is read, and the connection
@@ -132,9 +141,11 @@ class Session:
             connections had their turn. `resume` ends the pause.
         replies_wait: whether replies wait in a buffer. The broker must not be read then.
         takes_turns: whether the connection has lately caused so much work that its sockets are read in turns.
+        max_in_flight: the maximum number of in-flight requests.
+        has_passed_reply: whether a reply has passed unread. The broker sends no such reply before authentication.
     """
 
-    def __init__(self, dispatcher: Dispatcher, traffic: TrafficCounters, origin: Origin, largest_frame: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, traffic: TrafficCounters, origin: Origin, limits: SessionLimits) -> None:
         self.dispatcher = dispatcher
         self.traffic = traffic
         self.origin = origin
@@ -147,10 +158,13 @@ class Session:
         self.takes_turns = False
         self._recent_work = 0.0
         self._recent_work_at = 0.0
+        self.has_passed_reply = False
+        self.max_in_flight = limits.in_flight
+        self._max_kept_bytes = limits.kept_bytes
         self._answer_bytes = 0
         self._now = 0.0
         self._out: list[Command] = []
-        self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, largest_frame, self._look_at_request)
+        self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, limits.largest_frame, self._look_at_request)
         self._replies = FrameWalker(REPLY_HEAD.size, SMALLEST_REPLY, LONGEST_REPLY, self._look_at_reply)
         self._pending_answer: _PendingAnswer | None = None
         self._held_since: float | None = None  # When the first bytes of the incomplete held request arrived.
@@ -172,14 +186,14 @@ class Session:
             and self._client_fault is None
             and not self._closed
             and self._tls.hello_bytes < MAX_HELLO_BYTES
-            and self._has_room
+            and self.has_room
             and not (self._stopping and not self._requests.passing)
         )
 
     @property
-    def _has_room(self) -> bool:
+    def has_room(self) -> bool:
         """Whether one more request may be in flight."""
-        return len(self.in_flight) < MAX_IN_FLIGHT and self.kept_bytes < MAX_KEPT_BYTES
+        return len(self.in_flight) < self.max_in_flight and self.kept_bytes < self._max_kept_bytes
 
     @property
     def is_idle(self) -> bool:
@@ -190,6 +204,11 @@ class Session:
     def opaque(self) -> bool:
         """Whether all further bytes pass without being parsed."""
         return self._tokens.tokens_left == OPAQUE
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the broker serves the client, as far as the broker's replies show. True if replies are not parsed."""
+        return self.has_passed_reply or self.opaque or self.dispatcher.is_admitted(self.origin)
 
     @property
     def within_request(self) -> bool:
@@ -237,6 +256,16 @@ class Session:
         """How many bytes this session holds, for the metric."""
         return self._requests.held_bytes + self._replies.held_bytes + self.kept_bytes
 
+    @property
+    def partial_request_bytes(self) -> int:
+        """How many bytes of the client were read and not handled yet."""
+        return self._requests.held_bytes
+
+    @property
+    def partial_reply_bytes(self) -> int:
+        """How many bytes of a reply are held until the reply is complete."""
+        return self._replies.held_bytes
+
     def receive_client(self, chunk: bytes, now: float) -> list[Command]:
         """Receives a chunk of the client. `now`: the time in seconds on the poller's clock."""
         if self.can_use_fast_path:
@@ -253,7 +282,7 @@ class Session:
         self._now = now
         action = self._look_at_request(chunk, 0, len(chunk)) if self._requests.is_frame(chunk) else NEED_MORE
         if action is PASS:
-            self.can_use_fast_path = self._has_room
+            self.can_use_fast_path = self.has_room
         return action
 
     def receive_inspected_request(self, chunk: bytes, action: FrameAction) -> list[Command]:
@@ -498,9 +527,9 @@ class Session:
             self._out.append(ShutUpstream())
 
     def _look_at_request(self, buffer: bytes, start: int, end: int) -> FrameAction:
-        if self._tokens.tokens_left or not self._has_room:
+        if self._tokens.tokens_left or not self.has_room:
             # One read may contain thousands of requests. Those beyond the limits wait in the buffer.
-            return self._look_at_token() if self._has_room else NEED_MORE
+            return self._look_at_token() if self.has_room else NEED_MORE
         size, key, version, correlation = _unpack_request(buffer, start)
         if key == PRODUCE:
             required_acks = acks(version, buffer, start + LENGTH_BYTES, min(end, start + LENGTH_BYTES + size))
@@ -627,6 +656,8 @@ class Session:
             action = self._look_at_pending_reply(pending, key, size, buffer, start, end)
             if action is not PASS:
                 return action
+        else:
+            self.has_passed_reply = True
         self.in_flight.popleft()
         self.release_kept(kept)
         self.traffic.request_done(key, self._now - since)

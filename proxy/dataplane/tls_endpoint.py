@@ -6,7 +6,7 @@ handshake is complete before the data path gets the socket (`proxy/tls/handshake
 
 import os
 import ssl
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from group_sidecar.proxy.dataplane.endpoint_socket import MAX_READ_BYTES, EndpointSocket
 
@@ -69,10 +69,11 @@ class TlsEndpoint(EndpointSocket):
 
     def _decrypt(self) -> int:
         """Decrypts the records that have arrived into the shared buffer. Returns how many bytes there are."""
-        count, read = 0, self._tls.read
+        count = 0
+        read: Any = self._tls.read  # It returns a number if it gets a buffer, but is declared to return bytes.
         try:
             while got := read(len(_plain) - count, _view[count:]):
-                count += int(got)
+                count += got
             self._ended = True
         except ssl.SSLWantReadError:
             pass

@@ -115,6 +115,15 @@ class BrokerDispatcher(DeferredReplyHandler):
             return HOLD
         return None if self._versions.speaks(api_key, api_version) else HangUp(CloseReason.MALFORMED_REQUEST)
 
+    @property
+    def requires_sasl(self) -> bool:
+        """See Dispatcher."""
+        return self._access.wants_sasl and not self._access.allows_anonymous
+
+    def is_admitted(self, origin: Origin) -> bool:
+        """See Dispatcher."""
+        return self._access.principals.admitted(origin)
+
     def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> HeldOrForwarded:
         """See Dispatcher."""
         access = self._access

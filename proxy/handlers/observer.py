@@ -32,7 +32,7 @@ from group_sidecar.proxy.broker.authorization_cache import granted_rights, witho
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.topic_names import TopicNames
-from group_sidecar.proxy.config.sections import Limits
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Origin
 from group_sidecar.proxy.handlers.broker_refusals import BrokerRefusals
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits

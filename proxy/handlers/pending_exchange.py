@@ -2,7 +2,7 @@
 
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.listener_counters import CloseReason
-from group_sidecar.proxy.config.sections import Limits
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, CopiedRequest, HangUp, Origin, PendingReply, Reply
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits

@@ -32,7 +32,7 @@ from group_sidecar.proxy.broker.authorization import Authorization
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.existing_topic_ids import TopicIds
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
-from group_sidecar.proxy.config.sections import Limits
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
 from group_sidecar.proxy.handlers.reply_cache import CachedRequest, ReplyCache
 from group_sidecar.proxy.handlers.version_translation import operations

@@ -19,7 +19,7 @@ from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.topic_names import TopicNames
-from group_sidecar.proxy.config.sections import Limits
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
 
 LARGEST_METADATA = 49_152

@@ -76,12 +76,19 @@ class SaslRequests(DecodingHandler):
         """
         return self._gateway or self.has_enforced_policy
 
+    def refuse_principal(self, origin: Origin) -> Reply:
+        """Returns the closing of a connection whose principal has too many connections, and logs it."""
+        cause = f"its principal has {self._access.principals.most_connections} connections"
+        cause += " (limits.connections_per_principal)"
+        refused = self._disconnector.close_for(CloseReason.PRINCIPAL_LIMIT, _AUTHENTICATE, cause, origin)
+        return Reply(hang_up=refused.reason)
+
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply:
         """See ApiHandler."""
         self._observer.note_undecoded(api_key, frame)
         if api_key == _HANDSHAKE:
             return PendingHandshake(self, self._access, "", version)
-        return PendingToken(self._access, SentToken(version))
+        return PendingToken(self, self._access, SentToken(version))
 
     def decode(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
         """See DecodingHandler."""
@@ -94,7 +101,8 @@ class SaslRequests(DecodingHandler):
         if isinstance(request, SaslHandshakeRequest):
             return Forward(PendingHandshake(self, self._access, request.mechanism, version))
         assert isinstance(request, SaslAuthenticateRequest)
-        return Forward(PendingToken(self._access, self._access.principals.token(request.auth_bytes, version, now)))
+        token = self._access.principals.token(request.auth_bytes, version, now)
+        return Forward(PendingToken(self, self._access, token))
 
 
 class _PendingSasl(PendingReply):
@@ -162,10 +170,11 @@ class PendingHandshake(_PendingSasl):
 class PendingToken(_PendingSasl):
     """The pending reply to SaslAuthenticate."""
 
-    __slots__ = ("_token",)
+    __slots__ = ("_requests", "_token")
 
-    def __init__(self, access: ClientAccess, token: SentToken) -> None:
+    def __init__(self, requests: SaslRequests, access: ClientAccess, token: SentToken) -> None:
         super().__init__(access)
+        self._requests = requests
         self._token = token
 
     @property
@@ -177,8 +186,9 @@ class PendingToken(_PendingSasl):
         """See PendingReply."""
         answer = decode_reply(_AUTHENTICATE, self._token.version, frame).message
         assert isinstance(answer, SaslAuthenticateResponse)
-        self._access.principals.token_answered(origin, self._token, answer)
-        return UNCHANGED
+        principals = self._access.principals
+        principals.token_answered(origin, self._token, answer)
+        return UNCHANGED if principals.try_count(origin) else self._requests.refuse_principal(origin)
 
     def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
         """See PendingReply."""

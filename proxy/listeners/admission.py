@@ -1,6 +1,6 @@
 """Admits accepted clients whose broker connection is established at once, without starting a task.
 
-`Admission` checks the connection limit, remembers the socket address of each broker, and hands both sockets to the
+`Admission` checks the limits on connections, remembers the socket address of each broker, and hands both sockets to the
 connection manager. `server` serves clients whose broker takes time to connect.
 """
 
@@ -18,6 +18,9 @@ from group_sidecar.proxy.listeners.acceptor import AcceptedClient, Target
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes
 from group_sidecar.proxy.runtime.addresses import Address, format_host
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.token_bucket import TokenBucket
+
+TURNED_AWAY = "a client was turned away"
 
 
 class ClientPort(NamedTuple):
@@ -36,20 +39,36 @@ class ClientPort(NamedTuple):
     handshakes: ListenerHandshakes | None = None
 
 
+class AdmissionLimits(NamedTuple):
+    """How many connections all listeners together may have, and how fast each listener accepts them.
+
+    Attributes:
+        connections: the maximum number of client connections at a time.
+        accept_rate: connections per second of one listener, or 0 for no limit.
+    """
+
+    connections: int
+    accept_rate: int = 0
+
+
 class PendingClient(NamedTuple):
     """A client that cannot be joined with its broker connection yet.
 
     Attributes:
         client: the client's descriptor.
-        host: the client's host.
+        host: the client's host. Before the PROXY header, the host of the load balancer.
         address: the configured address of the broker.
         attempt: the socket that has begun to connect, or None.
+        counted_host: the host whose number of connections includes this connection; None before the PROXY header.
+        received: what the client has sent after its PROXY header.
     """
 
     client: int
     host: str
     address: Address
     attempt: socket.socket | None
+    counted_host: str | None
+    received: bytes = b""
 
 
 class Admission:
@@ -58,16 +77,21 @@ class Admission:
     Args:
         connection_manager: carries the admitted connections.
         traffic: knows how many connections are open.
-        most_connections: the maximum number of client connections at a time.
+        limits: how many connections may be open, and how fast they are accepted.
 
     Attributes:
         log_throttle: limits how often a warning is logged.
     """
 
-    def __init__(self, connection_manager: ConnectionManager, traffic: TrafficCounters, most_connections: int) -> None:
+    def __init__(
+        self, connection_manager: ConnectionManager, traffic: TrafficCounters, limits: AdmissionLimits
+    ) -> None:
         self._connection_manager = connection_manager
+        self._per_address = connection_manager.per_address
         self._traffic = traffic
-        self._most_connections = most_connections
+        self._most_connections = limits.connections
+        self._accept_rate = limits.accept_rate
+        self._accept_buckets: dict[str, TokenBucket] = {}
         self.log_throttle = LogThrottle()
         self._targets: dict[Address, Target] = {}
 
@@ -80,6 +104,18 @@ class Admission:
         if port.handshakes is not None or self._traffic.client_connections >= self._most_connections:
             return None
         return self._targets.get(address)
+
+    def accept_bucket(self, port: ClientPort) -> TokenBucket | None:
+        """Returns the bucket of a port's listener, with a token for each client that may be accepted now.
+
+        Returns None if the rate has no limit. All ports of a gateway's listener share one bucket.
+        """
+        name, rate = port.counters.name, self._accept_rate
+        if not rate:
+            return None
+        if name not in self._accept_buckets:
+            self._accept_buckets[name] = TokenBucket(rate, rate, self._connection_manager.poller.now)
+        return self._accept_buckets[name]
 
     def admit(
         self, accepted: AcceptedClient, address: Address, target: Target | None, port: ClientPort
@@ -97,17 +133,38 @@ class Admission:
         """
         client, packed, upstream, connected = accepted
         port.counters.connection_opened()
-        if self._traffic.client_connections > self._most_connections:
-            if upstream >= 0:
-                os.close(upstream)
-            self.refuse(client, port, CloseReason.CONNECTION_LIMIT)
-            self.warn("a client was turned away", f"{self._most_connections} connections are open")
-            return None
         host = format_host(packed)
-        if target is None or not connected:
-            return PendingClient(client, host, address, socket.socket(fileno=upstream) if upstream >= 0 else None)
-        self.join(EndpointSocket(client), host, EndpointSocket(upstream), target, port)
+        counted_host = None if port.handshakes is not None and port.handshakes.expects_proxy_header else host
+        if self._traffic.client_connections > self._most_connections:
+            reason, cause = CloseReason.CONNECTION_LIMIT, f"{self._most_connections} connections are open"
+        elif counted_host is not None and not self._per_address.try_add(host):
+            reason, cause = CloseReason.ADDRESS_LIMIT, self.address_limit_cause
+        elif target is None or not connected:
+            attempt = socket.socket(fileno=upstream) if upstream >= 0 else None
+            return PendingClient(client, host, address, attempt, counted_host)
+        else:
+            self.join(EndpointSocket(client), host, EndpointSocket(upstream), target, port)
+            return None
+        if upstream >= 0:
+            os.close(upstream)
+        self.refuse(client, port, reason)
+        self.warn(TURNED_AWAY, cause)
         return None
+
+    @property
+    def address_limit_cause(self) -> str:
+        """Why a client is turned away whose address has too many connections, as text for the log."""
+        return f"its address has {self._per_address.most} connections (limits.connections_per_address)"
+
+    def count_address(self, pending: PendingClient, host: str, received: bytes) -> PendingClient | None:
+        """Counts a connection whose PROXY header has named the client's host. Returns the client with this host.
+
+        Returns None if the host has too many connections.
+        """
+        if not self._per_address.try_add(host):
+            self.warn(TURNED_AWAY, self.address_limit_cause)
+            return None
+        return pending._replace(host=host, counted_host=host, received=received)
 
     def connected(self, address: Address, upstream: socket.socket) -> Target:
         """Remembers and returns the socket address of a broker connection. Raises OSError if it is closed already."""
@@ -123,22 +180,27 @@ class Admission:
     def join(
         self, client: EndpointSocket, host: str, upstream: EndpointSocket, target: Target, port: ClientPort
     ) -> None:
-        """Hands a client and its broker connection to the connection manager."""
+        """Hands a client and its broker connection to the connection manager. The client's host was counted before."""
         try:
             session = port.new_session(host, Address(*target.address[:2]))
             self._connection_manager.add(client, upstream, session, port.counters)
         except Exception as error:  # noqa: BLE001  No exception of this connection may end other connections.
             os.close(upstream.fd)
             if isinstance(error, OSError):
-                self.refuse(client.fd, port, CloseReason.CLIENT_CLOSED)
+                self.refuse(client.fd, port, CloseReason.CLIENT_CLOSED, host)
             else:
-                self.refuse(client.fd, port, CloseReason.ERROR)
+                self.refuse(client.fd, port, CloseReason.ERROR, host)
                 log.exception("a connection failed", client=host)
 
-    def refuse(self, client: int, port: ClientPort, reason: CloseReason) -> None:
-        """Closes a client's connection and counts the reason."""
+    def refuse(self, client: int, port: ClientPort, reason: CloseReason, counted_host: str | None = None) -> None:
+        """Closes a client's connection and counts the reason.
+
+        `counted_host`: the host whose number of connections includes this connection, or None.
+        """
         os.close(client)
         port.counters.connection_closed(reason)
+        if counted_host is not None:
+            self._per_address.remove(counted_host)
 
     def warn(self, event: str, cause: str, **where: str) -> None:
         """Logs a warning, unless it was logged recently. A later warning contains how often the problem occurred."""

@@ -2,7 +2,7 @@
 
 import resource
 
-from group_sidecar.proxy.config.sections import Limits
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.runtime.logging import log
 
 OTHER_DESCRIPTORS = 256

@@ -23,17 +23,15 @@ from group_sidecar.proxy.tls.contexts import (
 )
 from group_sidecar.proxy.tls.handshake import HandshakeError, handshake
 
-HANDSHAKE_SECONDS = 10.0
-"""Seconds that each handshake may take. Kafka itself has no such limit before its idle timeout of ten minutes."""
 PROXY_HEADER_CHUNK = 4_096
 """Bytes of one read of a PROXY header. What follows the header is kept."""
 
 
-class ClientEndpoint(NamedTuple):
-    """A client's socket, and the client's host."""
+class NamedHost(NamedTuple):
+    """The client's host from a PROXY header, and the bytes that the client has sent after the header."""
 
-    endpoint: EndpointSocket
     host: str
+    received: bytes
 
 
 class ListenerHandshakes:
@@ -42,41 +40,58 @@ class ListenerHandshakes:
     Args:
         listener: the settings.
         counters: counts handshakes.
+        seconds: how many seconds the PROXY header and each TLS handshake may take.
+
+    Attributes:
+        expects_proxy_header: whether each connection of a client begins with a PROXY header.
 
     Raises:
         UnusableFileError: a file of the settings cannot be used.
     """
 
-    def __init__(self, listener: Listener, counters: ListenerCounters) -> None:
+    def __init__(self, listener: Listener, counters: ListenerCounters, seconds: float) -> None:
         self._counters = counters
-        self._expects_proxy_header = listener.proxy_protocol
+        self._seconds = seconds
+        self.expects_proxy_header = listener.proxy_protocol
         self._server_name = listener.upstream_tls and listener.upstream_tls.server_name
         self._client_context = self._context_for_clients(listener.name, listener.tls)
         self._upstream_context = self._context_for_broker(listener.name, listener.upstream_tls)
         self._last_upstreams: dict[str, ssl.SSLObject] = {}
         """The last TLS connection to each broker, whose session may be resumed."""
 
-    async def accept(self, descriptor: int, host: str) -> ClientEndpoint:
-        """Returns the endpoint of a client that has connected, and the client's host.
+    async def read_proxy_header(self, descriptor: int, host: str) -> NamedHost:
+        """Returns what the PROXY header of a client that has connected contains.
+
+        Args:
+            descriptor: the client's non-blocking socket, which stays the caller's.
+            host: the host from which the connection comes. It is returned if the header names no client.
+
+        Raises:
+            BadProxyHeader: the connection does not begin with a PROXY header.
+        """
+        client = socket.socket(fileno=descriptor)
+        try:
+            header = await _read_proxy_header(client, self._seconds)
+        finally:
+            client.detach()
+        return NamedHost(header.source or host, header.rest)
+
+    async def accept(self, descriptor: int, received: bytes) -> EndpointSocket:
+        """Returns the endpoint of a client that has connected.
 
         Args:
             descriptor: the client's non-blocking socket. If the function raises, the caller still owns it.
-            host: the host from which the connection comes.
+            received: what the client has sent after its PROXY header.
 
         Raises:
             HandshakeError: the client's TLS handshake failed.
-            BadProxyHeader: the connection does not begin with a PROXY header.
         """
-        received = b""
+        if self._client_context is None:
+            return EndpointSocket(descriptor, received)
         client = socket.socket(fileno=descriptor)
         try:
-            if self._expects_proxy_header:
-                header = await _read_proxy_header(client)
-                host, received = header.source or host, header.rest
-            if self._client_context is None:
-                return ClientEndpoint(EndpointSocket(descriptor, received), host)
             attempt = partial(handshake, client, self._client_context.current(), received=received)
-            return ClientEndpoint(TlsEndpoint(descriptor, await self._handshake(TlsSide.CLIENT, attempt)), host)
+            return TlsEndpoint(descriptor, await self._handshake(TlsSide.CLIENT, attempt))
         finally:
             client.detach()
 
@@ -100,14 +115,14 @@ class ListenerHandshakes:
 
     async def _handshake(self, side: TlsSide, attempt: Callable[[], Awaitable[TlsState]]) -> TlsState:
         try:
-            with trio.fail_after(HANDSHAKE_SECONDS):
+            with trio.fail_after(self._seconds):
                 state = await attempt()
         except HandshakeError as error:
             self._counters.handshake_failed(side, error.failure)
             raise
         except trio.TooSlowError:
             self._counters.handshake_failed(side, TlsFailure.TIMEOUT)
-            raise HandshakeError(TlsFailure.TIMEOUT, f"no handshake within {HANDSHAKE_SECONDS:g} s") from None
+            raise HandshakeError(TlsFailure.TIMEOUT, f"no handshake within {self._seconds:g} s") from None
         self._counters.handshake_done(side)
         return state
 
@@ -140,21 +155,23 @@ class ListenerHandshakes:
         return ReloadingContext(f"{name}: upstream_tls", upstream_files(tls), make)
 
 
-def handshakes_of(listener: Listener, counters: ListenerCounters) -> ListenerHandshakes | None:
+def handshakes_of(listener: Listener, counters: ListenerCounters, seconds: float) -> ListenerHandshakes | None:
     """Returns the handshakes of a listener, or None if its connections begin with Kafka's first request.
+
+    `seconds`: see `ListenerHandshakes`.
 
     Raises:
         UnusableFileError: a file of the settings cannot be used.
     """
     if listener.tls is None and listener.upstream_tls is None and not listener.proxy_protocol:
         return None
-    return ListenerHandshakes(listener, counters)
+    return ListenerHandshakes(listener, counters, seconds)
 
 
-async def _read_proxy_header(client: socket.socket) -> ProxyHeader:
+async def _read_proxy_header(client: socket.socket, seconds: float) -> ProxyHeader:
     reader, stream = ProxyHeaderReader(), trio.socket.from_stdlib_socket(client)
     try:
-        with trio.fail_after(HANDSHAKE_SECONDS):
+        with trio.fail_after(seconds):
             while True:
                 chunk = await stream.recv(PROXY_HEADER_CHUNK)
                 if not chunk:
@@ -162,6 +179,6 @@ async def _read_proxy_header(client: socket.socket) -> ProxyHeader:
                 if header := reader.feed(chunk):
                     return header
     except trio.TooSlowError:
-        raise BadProxyHeader(f"no PROXY header within {HANDSHAKE_SECONDS:g} s") from None
+        raise BadProxyHeader(f"no PROXY header within {seconds:g} s") from None
     except OSError as error:
         raise BadProxyHeader((error.strerror or str(error)).lower()) from None

@@ -18,9 +18,8 @@ from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
-from group_sidecar.proxy.listeners.acceptor import Acceptor, Target, start_connect
-from group_sidecar.proxy.listeners.admission import Admission, ClientPort, PendingClient
-from group_sidecar.proxy.listeners.handshakes import ClientEndpoint
+from group_sidecar.proxy.listeners.acceptor import ACCEPT_BATCH, Acceptor, Target, start_connect
+from group_sidecar.proxy.listeners.admission import Admission, AdmissionLimits, ClientPort, PendingClient
 from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.logging import log
@@ -37,6 +36,9 @@ except ImportError:  # There was no C compiler when the sidecar was installed.
 CONNECT_SECONDS = 10.0
 EXHAUSTED_SECONDS = 0.2
 """How many seconds a port is paused when the system has no descriptor or memory for another connection."""
+THROTTLED_SECONDS = 0.05
+"""How many seconds at least a port is paused at `limits.accept_rate`, so that a high rate does not wake the process for
+each client."""
 UNREACHABLE = "the broker is unreachable"
 
 
@@ -77,7 +79,7 @@ class Server:
     Args:
         connection_manager: carries the connections.
         traffic: knows how many connections are open.
-        most_connections: the maximum number of client connections at a time.
+        limits: how many connections may be open, and how fast they are accepted.
         supervisor: handles unexpected failures.
         on_reachability_changed: called with a broker's address after a failed connection, and when the broker is
             reachable again.
@@ -87,14 +89,14 @@ class Server:
         self,
         connection_manager: ConnectionManager,
         traffic: TrafficCounters,
-        most_connections: int,
+        limits: AdmissionLimits,
         supervisor: Supervisor | None = None,
         on_reachability_changed: Callable[[Address], None] = lambda _: None,
     ) -> None:
         self._poller = connection_manager.poller
         self._supervisor = supervisor or Supervisor()
         self._on_reachability_changed = on_reachability_changed
-        self._admission = Admission(connection_manager, traffic, most_connections)
+        self._admission = Admission(connection_manager, traffic, limits)
 
     async def serve(self, listeners: list[socket.socket], port: ClientPort) -> None:
         """Accepts clients until cancelled, then closes the sockets of the port."""
@@ -124,49 +126,83 @@ class Server:
         nursery: trio.Nursery,
         events: int,
     ) -> None:
-        """Admits the accepted clients."""
-        address = port.upstream()
+        """Admits the accepted clients. Pauses the port if it may not accept more of them now."""
+        address, bucket, most = port.upstream(), self._admission.accept_bucket(port), ACCEPT_BATCH
         target = self._admission.target(address, port)
+        if bucket:
+            most = min(most, bucket.available(self._poller.now))
+            if not most:
+                self._throttle(acceptor, port, max(bucket.seconds_to_next(), THROTTLED_SECONDS), nursery)
+                return
         try:
-            for accepted in acceptor.take_accepted(target):
+            for accepted in acceptor.take_accepted(target, most):
+                if bucket:
+                    bucket.take()
                 pending_client = self._admission.admit(accepted, address, target, port)
                 if pending_client is not None:
                     nursery.start_soon(self._connect_and_admit, pending_client, port)
         except OSError as error:
             self._admission.warn("no connection can be accepted", _reason(error))
-            self._poller.pause(acceptor.fileno())
-            nursery.start_soon(self._rest, acceptor.fileno())
+            self._pause(acceptor, EXHAUSTED_SECONDS, nursery)
 
-    async def _rest(self, fd: int) -> None:
-        await trio.sleep(EXHAUSTED_SECONDS)
-        self._poller.resume(fd, EPOLLIN)
+    def _throttle(
+        self, acceptor: "Acceptor | AcceptorThread", port: ClientPort, seconds: float, nursery: trio.Nursery
+    ) -> None:
+        """Pauses a port whose listener has accepted as many clients as its rate allows."""
+        port.counters.accept_throttled_seconds += seconds
+        self._admission.warn("clients wait to be accepted", "limits.accept_rate", listener=port.counters.name)
+        self._pause(acceptor, seconds, nursery)
+
+    def _pause(self, acceptor: "Acceptor | AcceptorThread", seconds: float, nursery: trio.Nursery) -> None:
+        async def rest() -> None:
+            await trio.sleep(seconds)
+            self._poller.resume(acceptor.fileno(), EPOLLIN)
+
+        self._poller.pause(acceptor.fileno())
+        nursery.start_soon(rest)
 
     async def _connect_and_admit(self, pending: PendingClient, port: ClientPort) -> None:
         """Does the handshakes of a client and of its broker connection, and joins both."""
         try:
+            pending = await self._with_counted_host(pending, port)
             client = await self._client_endpoint(pending, port)
             upstream, target = await self._upstream_endpoint(pending, port)
         except _Refused as refused:
-            self._admission.refuse(pending.client, port, refused.reason)
+            self._admission.refuse(pending.client, port, refused.reason, pending.counted_host)
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
+            self._admission.refuse(pending.client, port, CloseReason.ERROR, pending.counted_host)
+            log.exception("a connection failed", client=pending.host)
         except BaseException:
-            self._admission.refuse(pending.client, port, CloseReason.SHUTDOWN)
+            self._admission.refuse(pending.client, port, CloseReason.SHUTDOWN, pending.counted_host)
             raise
         else:
-            self._admission.join(client.endpoint, client.host, upstream, target, port)
+            self._admission.join(client, pending.host, upstream, target, port)
 
-    async def _client_endpoint(self, pending: PendingClient, port: ClientPort) -> ClientEndpoint:
-        """Returns the client's endpoint. Raises _Refused if its handshake failed."""
-        if port.handshakes is None:
-            return ClientEndpoint(EndpointSocket(pending.client), pending.host)
-        where = {"client": pending.host, "listener": port.counters.name}
+    async def _with_counted_host(self, pending: PendingClient, port: ClientPort) -> PendingClient:
+        """Returns a client whose host is known and counted. Raises _Refused if the client must be turned away."""
+        if pending.counted_host is not None or port.handshakes is None:
+            return pending
         try:
-            return await port.handshakes.accept(pending.client, pending.host)
-        except HandshakeError as error:
-            self._admission.warn("a client's TLS handshake failed", str(error), **where)
-            raise _Refused(CloseReason.TLS_HANDSHAKE) from None
+            host, received = await port.handshakes.read_proxy_header(pending.client, pending.host)
         except BadProxyHeader as error:
+            where = {"client": pending.host, "listener": port.counters.name}
             self._admission.warn("a client sent no PROXY header", str(error), **where)
             raise _Refused(CloseReason.PROXY_HEADER) from None
+        counted = self._admission.count_address(pending, host, received)
+        if counted is None:
+            raise _Refused(CloseReason.ADDRESS_LIMIT)
+        return counted
+
+    async def _client_endpoint(self, pending: PendingClient, port: ClientPort) -> EndpointSocket:
+        """Returns the client's endpoint. Raises _Refused if its handshake failed."""
+        if port.handshakes is None:
+            return EndpointSocket(pending.client)
+        try:
+            return await port.handshakes.accept(pending.client, pending.received)
+        except HandshakeError as error:
+            where = {"client": pending.host, "listener": port.counters.name}
+            self._admission.warn("a client's TLS handshake failed", str(error), **where)
+            raise _Refused(CloseReason.TLS_HANDSHAKE) from None
 
     async def _upstream_endpoint(self, pending: PendingClient, port: ClientPort) -> tuple[EndpointSocket, Target]:
         """Returns the endpoint of the broker connection. Raises _Refused if there is no connection."""

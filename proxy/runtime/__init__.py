@@ -7,5 +7,6 @@
 - `logging`, `event_log`: the log on standard error, and the lines about groups
 - `scrape`, `shared_snapshot`: long walks over all groups, in slices between frames and shared by several callers
 - `garbage_collection`: keeps Python's collector from pausing the data path
+- `token_bucket`: limits how often something happens
 - `wall_clock`: converts the copy's monotonic times to the system's clock
 """

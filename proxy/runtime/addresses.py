@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 WILDCARDS = ("0.0.0.0", "::")
 """The hosts that stand for all addresses of the machine."""
+IPV6_NETWORK = 4
+"""The number of leading 16-bit groups of an IPv6 address that identify a client: a client may use all addresses of its
+/64 network."""
 
 
 class Address(NamedTuple):
@@ -42,6 +45,11 @@ def format_host(packed: bytes) -> str:
     if address.ipv4_mapped:
         return str(address.ipv4_mapped)
     return ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":"))
+
+
+def network_of(host: str) -> str:
+    """Returns the part of a client's address that the client cannot choose freely. `host`: see `format_host`."""
+    return ":".join(host.split(":")[:IPV6_NETWORK]) if ":" in host else host
 
 
 class AddressBook:

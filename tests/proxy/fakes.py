@@ -19,7 +19,7 @@ from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounter
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
-from group_sidecar.proxy.dataplane.connections import NO_TIMEOUTS, ConnectionManager
+from group_sidecar.proxy.dataplane.connections import NO_BUDGET, NO_TIMEOUTS, ConnectionManager
 from group_sidecar.proxy.dataplane.event_loop import run_in_task
 from group_sidecar.proxy.dataplane.framing import FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (
@@ -34,14 +34,18 @@ from group_sidecar.proxy.dataplane.outcomes import (
     RequestOutcome,
 )
 from group_sidecar.proxy.dataplane.poller import Poller
-from group_sidecar.proxy.dataplane.session import Session
-from group_sidecar.proxy.listeners.admission import ClientPort
+from group_sidecar.proxy.dataplane.session import Session, SessionLimits
+from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes
 from group_sidecar.proxy.listeners.ports import listen, port_of
 from group_sidecar.proxy.listeners.server import Server
 from group_sidecar.proxy.runtime.addresses import Address
 
 LARGEST_FRAME = 1 << 20
+MAX_IN_FLIGHT, MAX_KEPT_BYTES = 4_096, 262_144
+"""The defaults of `limits.in_flight_requests` and `limits.kept_bytes`."""
+SESSION_LIMITS = SessionLimits(LARGEST_FRAME, MAX_IN_FLIGHT, MAX_KEPT_BYTES)
+ADMISSION_LIMITS = AdmissionLimits(10_000)
 SILENT_API = 18
 """An API key of requests that `echo` reads and never answers."""
 PLAIN_API = 3
@@ -73,6 +77,10 @@ class PassthroughDispatcher:
     """A dispatcher that passes all requests and replies without decoding them."""
 
     must_classify_all = False
+    requires_sasl = False
+
+    def is_admitted(self, origin: Origin) -> bool:
+        return False
 
     def classify(self, api_key: int, api_version: int, size: int) -> Any:
         return None
@@ -268,7 +276,10 @@ async def running_proxy(
     behaviour: Behaviour = echo,
     *,
     dispatcher: Dispatcher | None = None,
-    most_connections: int = 10_000,
+    session_limits: SessionLimits = SESSION_LIMITS,
+    admission: AdmissionLimits = ADMISSION_LIMITS,
+    most_per_address: int = 0,
+    most_bytes: int = NO_BUDGET,
     timeouts: InactivityTimeouts = NO_TIMEOUTS,
     handshakes: Callable[[ListenerCounters], ListenerHandshakes | None] = lambda _: None,
     hosts: list[str] | None = None,
@@ -277,15 +288,15 @@ async def running_proxy(
     traffic = TrafficCounters()
     counters = traffic.add_listener(DEFAULT_LISTENER)
     poller = Poller()
-    connection_manager = ConnectionManager(poller, timeouts)
-    server = Server(connection_manager, traffic, most_connections)
+    connection_manager = ConnectionManager(poller, timeouts, most_bytes=most_bytes, most_per_address=most_per_address)
+    server = Server(connection_manager, traffic, admission)
     broker = FakeBroker(behaviour)
     chosen = dispatcher or PassthroughDispatcher()
 
     def new_session(host: str, peer: Address) -> Session:
         if hosts is not None:
             hosts.append(host)
-        return Session(chosen, traffic, Origin(host), LARGEST_FRAME)
+        return Session(chosen, traffic, Origin(host), session_limits)
 
     async with trio.open_nursery() as nursery:
         address = await nursery.start(broker.run)

@@ -368,3 +368,21 @@ def test_plain_reply_allows_anonymous(sasl: bool) -> None:
     assert not access_of(state).may_see(ANONYMOUS_CLIENT, [], 0)
     client.exchange(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse(error_code=0), 3)
     assert access_of(state).may_see(ANONYMOUS_CLIENT, [], 0) is not sasl
+
+
+def test_connections_of_a_principal_are_counted() -> None:
+    """A principal gets a further connection when one has ended. Authentication again counts the connection once."""
+    principals = Principals(DEFAULT_LISTENER, 2)
+    first_one, second, third, other, scram = [Connection(principals, Origin("10.0.0.1")) for _ in range(5)]
+    counted = [principals.try_count(each.shakes(PLAIN).sends(ALICE).origin) for each in (first_one, second, third)]
+    assert counted == [True, True, False]
+    assert principals.try_count(other.shakes(PLAIN).sends(BOB).origin)
+    for _ in range(3):
+        assert principals.try_count(second.shakes(PLAIN).sends(ALICE).origin)
+    assert not principals.try_count(third.origin)
+    principals.gone(first_one.origin)
+    assert principals.try_count(third.origin)
+    assert principals.try_count(scram.shakes(SCRAM).sends(first("alice")).origin)
+    for each in (second, third, other, scram):
+        principals.gone(each.origin)
+    assert principals._counts == {}

@@ -170,6 +170,12 @@ def test_config_is_immutable() -> None:
         ),
         ({"limits": {"stalled_seconds": 1e-300}}, "limits.stalled_seconds: must be at least 1"),
         ({"limits": {"idle_seconds": 1e-300}}, "limits.idle_seconds: must be 0 or at least 1"),
+        ({"limits": {"handshake_seconds": 0}}, "limits.handshake_seconds: must be at least 1"),
+        ({"limits": {"authentication_seconds": 0.5}}, "limits.authentication_seconds: must be 0 or at least 1"),
+        ({"limits": {"connections_per_address": -1}}, "limits.connections_per_address: must be at least 0"),
+        ({"limits": {"in_flight_requests": 4}}, "limits.in_flight_requests: must be at least 5"),
+        ({"limits": {"kept_bytes": 16_383}}, "limits.kept_bytes: must be at least 16384"),
+        ({"limits": {"buffered_bytes": 1_048_575}}, "limits.buffered_bytes: must be at least 1.04858e+06"),
         ({"limits": {"reply_seconds": 0.5}}, "limits.reply_seconds: must be 0 or at least 1"),
         (
             {"journal": {"folder": "f", "segment_bytes": 10, "total_bytes": 19}},

@@ -29,17 +29,18 @@ from group_sidecar.proxy.config.model import DEFAULT_LISTENER, Config
 from group_sidecar.proxy.dataplane.commands import Command, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.framing import FrameAction
 from group_sidecar.proxy.dataplane.outcomes import Dispatcher, Origin, Reply, RequestOutcome
-from group_sidecar.proxy.dataplane.session import Session
+from group_sidecar.proxy.dataplane.session import Session, SessionLimits
 from group_sidecar.proxy.handlers.api_table import make_reply_builder
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from group_sidecar.proxy.runtime.addresses import Address
-from tests.proxy.fakes import PassthroughDispatcher
+from tests.proxy.fakes import MAX_IN_FLIGHT, MAX_KEPT_BYTES, PassthroughDispatcher
 
 ANONYMOUS_CLIENT = Principal(ANONYMOUS, listener=DEFAULT_LISTENER)
 """The principal of a client that does not authenticate, at a broker's only listener."""
 EPOCH = 1_700_000_000.0
 """The time at which a session's clock reads 0, in seconds since 1970-01-01 UTC."""
 LARGEST_FRAME = 1_000_000
+SESSION_LIMITS = SessionLimits(LARGEST_FRAME, MAX_IN_FLIGHT, MAX_KEPT_BYTES)
 
 
 def framed(payload: bytes) -> bytes:
@@ -121,10 +122,14 @@ class SessionDriver:
     """A session and its clock. The clock advances only when a test sets `now`, in seconds."""
 
     def __init__(
-        self, dispatcher: Dispatcher, traffic: TrafficCounters | None = None, client_host: str = "10.0.0.1"
+        self,
+        dispatcher: Dispatcher,
+        traffic: TrafficCounters | None = None,
+        client_host: str = "10.0.0.1",
+        limits: SessionLimits = SESSION_LIMITS,
     ) -> None:
         self.traffic = traffic or TrafficCounters()
-        self.session = Session(dispatcher, self.traffic, Origin(client_host), LARGEST_FRAME)
+        self.session = Session(dispatcher, self.traffic, Origin(client_host), limits)
         self.now = 100.0
 
     def client(self, *data: bytes) -> list[Command]:

@@ -1,5 +1,6 @@
 """The connection manager on real sockets: order, back-pressure, ends and failures."""
 
+import math
 import os
 import random
 import resource
@@ -8,6 +9,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import cycle
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,6 +41,7 @@ from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, Session
 from tests.proxy.fakes import (
     LARGEST_FRAME,
+    SESSION_LIMITS,
     SILENT_API,
     AnsweringDispatcher,
     PassthroughDispatcher,
@@ -451,6 +454,9 @@ class Quiet:
     """A connection without traffic. Calls `looked` at each check."""
 
     close_reason = None
+    authentication_due = math.inf
+    held = 0
+    session = SimpleNamespace(kept_bytes=0)
 
     def __init__(self, looked: Callable[[], None]) -> None:
         self._looked = looked
@@ -648,7 +654,7 @@ async def test_broker_reset_before_first_event(nursery: trio.Nursery) -> None:
     connection_manager.add(
         handed(at_pump),
         handed(to_broker),
-        Session(PassthroughDispatcher(), traffic, Origin("127.0.0.1"), LARGEST_FRAME),
+        Session(PassthroughDispatcher(), traffic, Origin("127.0.0.1"), SESSION_LIMITS),
         counters,
     )
     nursery.start_soon(run_in_task, poller)
@@ -667,7 +673,7 @@ def told(connection_manager: ConnectionManager, *commands: Command) -> None:
 
 
 def quiet(traffic: TrafficCounters) -> Session:
-    return Session(PassthroughDispatcher(), traffic, Origin("127.0.0.1"), LARGEST_FRAME)
+    return Session(PassthroughDispatcher(), traffic, Origin("127.0.0.1"), SESSION_LIMITS)
 
 
 async def test_shutdown_follows_queued_bytes(nursery: trio.Nursery) -> None:
@@ -720,7 +726,7 @@ async def test_unconnected_sockets_are_refused() -> None:
         connection_manager.add(
             EndpointSocket(gone),
             EndpointSocket(right.fileno()),
-            Session(PassthroughDispatcher(), TrafficCounters(), Origin("127.0.0.1"), LARGEST_FRAME),
+            Session(PassthroughDispatcher(), TrafficCounters(), Origin("127.0.0.1"), SESSION_LIMITS),
             ListenerCounters("clients"),
         )
     assert connection_manager.connections == 0

@@ -21,15 +21,18 @@ from hypothesis import strategies as st
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.proxy.dataplane.buffer_budget import BufferBudget
 from group_sidecar.proxy.dataplane.connection import Connection, SharedResources
+from group_sidecar.proxy.dataplane.connections import NO_BUDGET
+from group_sidecar.proxy.dataplane.connections_per_address import ConnectionsPerAddress
 from group_sidecar.proxy.dataplane.delivered_closes import DeliveredCloses
 from group_sidecar.proxy.dataplane.endpoint_socket import SMALL_READ_BYTES, EndpointSocket, SplicePipe
 from group_sidecar.proxy.dataplane.framing import FrameAction
 from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Origin, Pass, Reply, RequestOutcome
 from group_sidecar.proxy.dataplane.poller import MAX_EVENTS_PER_ROUND, Poller
-from group_sidecar.proxy.dataplane.session import MAX_IN_FLIGHT, Session
+from group_sidecar.proxy.dataplane.session import Session, SessionLimits
 from tests.proxy.dataplane.playbook import framed, reply, request
-from tests.proxy.fakes import Named, PassthroughDispatcher, tcp_pair
+from tests.proxy.fakes import MAX_IN_FLIGHT, MAX_KEPT_BYTES, Named, PassthroughDispatcher, tcp_pair
 
 fast_path = pytest.importorskip(
     "group_sidecar.proxy.dataplane.fast_path"
@@ -121,8 +124,17 @@ class World:
         for sock in (near, far):
             sock.setblocking(False)
             self.rounds.watch(sock.fileno(), EPOLLIN, lambda _: None)  # The test calls these methods.
-        shared = SharedResources(self.rounds, splice_pipe, {}, DeliveredCloses(self.rounds))
-        session = Session(self.dispatcher, self.traffic, self.origin, largest)
+        shared = SharedResources(
+            self.rounds,
+            splice_pipe,
+            {},
+            DeliveredCloses(self.rounds),
+            ConnectionsPerAddress(0),
+            BufferBudget(NO_BUDGET, self.rounds),
+        )
+        session = Session(
+            self.dispatcher, self.traffic, self.origin, SessionLimits(largest, MAX_IN_FLIGHT, MAX_KEPT_BYTES)
+        )
         self.connection = Connection(
             shared,
             EndpointSocket(near.detach()),

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.headers import encode_reply
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -18,21 +20,34 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.views import FallbackReason
-from group_sidecar.metrics.listener_counters import CloseReason
+from group_sidecar.metrics.listener_counters import CloseReason, ReadPause
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close
+from group_sidecar.proxy.dataplane.framing import FrameAction
 from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME
-from group_sidecar.proxy.dataplane.session import KEPT_REQUEST_OVERHEAD, MAX_IN_FLIGHT, MAX_KEPT_BYTES
+from group_sidecar.proxy.dataplane.session import KEPT_REQUEST_OVERHEAD, SessionLimits
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from tests.proxy.dataplane.playbook import (
     EPOCH,
+    LARGEST_FRAME,
     Line,
+    SessionDriver,
     complete_state,
     joining,
     new_dispatcher,
+    reply,
     request,
     to_client,
     to_upstream,
+)
+from tests.proxy.fakes import (
+    MAX_IN_FLIGHT,
+    MAX_KEPT_BYTES,
+    SILENT_API,
+    PassthroughDispatcher,
+    holds,
+    request_frame,
+    running_proxy,
 )
 
 MANY = 4_000
@@ -262,3 +277,34 @@ def test_connection_end_frees_kept_bytes() -> None:
     pipelined(line, COMMIT, 2)
     line.session.close(line.now)
     assert line.session.held_bytes == 0
+
+
+class CopyingDispatcher(PassthroughDispatcher):
+    """Has all requests kept until their replies."""
+
+    def classify(self, api_key: int, api_version: int, size: int) -> Any:
+        return FrameAction.COPY
+
+
+@pytest.mark.parametrize(
+    ("limits", "frames"),
+    [(SessionLimits(LARGEST_FRAME, 5, 262_144), 5), (SessionLimits(LARGEST_FRAME, 4_096, 16_384), 4)],
+)
+def test_limits_are_configurable(limits: SessionLimits, frames: int) -> None:
+    """A client is not read at `limits.in_flight_requests` requests, or at `limits.kept_bytes` bytes of them."""
+    driver, sent = SessionDriver(CopyingDispatcher(), limits=limits), 0
+    while driver.session.should_read_client:
+        driver.client(request(BEAT.KEY, sent, body=bytes(4_000)))
+        sent += 1
+    assert sent == frames
+    driver.upstream(reply(0))
+    assert driver.session.should_read_client
+
+
+async def test_pause_is_counted_by_its_limit() -> None:
+    """Each time that a client is not read any longer, the limit is counted that was reached."""
+    limits = SessionLimits(LARGEST_FRAME, 5, MAX_KEPT_BYTES)
+    async with running_proxy(session_limits=limits) as shell, await shell.connect() as client:
+        await client.send_all(b"".join(request_frame(n, api_key=SILENT_API) for n in range(6)))
+        await holds(lambda: shell.counters.read_pauses[ReadPause.IN_FLIGHT_REQUESTS] == 1)
+        assert sum(shell.counters.read_pauses.values()) == 1

@@ -8,7 +8,7 @@ from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane.commands import Close, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Pass, Reply
-from group_sidecar.proxy.dataplane.session import MAX_IN_FLIGHT, Session
+from group_sidecar.proxy.dataplane.session import Session
 from tests.proxy.dataplane.playbook import (
     LARGEST_FRAME,
     ScriptedDispatcher,
@@ -18,7 +18,7 @@ from tests.proxy.dataplane.playbook import (
     request,
     to_upstream,
 )
-from tests.proxy.fakes import Named
+from tests.proxy.fakes import MAX_IN_FLIGHT, Named
 
 FETCH, COMMIT, ASK, JOIN, LEAVE = (
     int(key) for key in (ApiKey.FETCH, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP, ApiKey.LEAVE_GROUP)

@@ -36,7 +36,7 @@ from group_sidecar.proxy.dataplane.session import Session
 from tests.coordinator.plain_list import list_groups
 from tests.proxy.dataplane.playbook import (
     EPOCH,
-    LARGEST_FRAME,
+    SESSION_LIMITS,
     Line,
     complete_state,
     joining,
@@ -194,7 +194,7 @@ def test_clients_share_cached_answers() -> None:
     dispatcher = new_dispatcher(state)
     for client_id in ("one", "two", None):
         line = Line(state, client_id)
-        line.session = Session(dispatcher, state.traffic, Origin("10.9.9.9"), LARGEST_FRAME)
+        line.session = Session(dispatcher, state.traffic, Origin("10.9.9.9"), SESSION_LIMITS)
         line.reads_reply(line.sends(DESCRIBING, 5), DESCRIBING, 5)
     assert cached_answers(state.traffic) == 2
 

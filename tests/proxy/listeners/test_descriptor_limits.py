@@ -5,7 +5,7 @@ import resource
 import pytest
 from structlog.testing import capture_logs
 
-from group_sidecar.proxy.config.sections import Limits
+from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.listeners.descriptor_limits import OTHER_DESCRIPTORS, allowed_connections
 
 INFINITY = resource.RLIM_INFINITY

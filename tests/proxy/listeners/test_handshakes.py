@@ -14,7 +14,6 @@ import trio
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters, TlsFailure, TlsSide
 from group_sidecar.proxy.config.listener_sections import Listener
-from group_sidecar.proxy.listeners import handshakes as handshakes_module
 from group_sidecar.proxy.listeners.handshakes import handshakes_of
 from group_sidecar.proxy.tls.contexts import UnusableFileError
 from tests.certificates import Authority, Certificate
@@ -93,9 +92,11 @@ def over_tls(context: ssl.SSLContext, behaviour: Behaviour, seen: list[ssl.SSLOb
 
 
 @asynccontextmanager
-async def proxy(settings: dict[str, Any], behaviour: Behaviour = echo, **options: Any) -> AsyncIterator[RunningProxy]:
+async def proxy(
+    settings: dict[str, Any], behaviour: Behaviour = echo, *, seconds: float = 10, **options: Any
+) -> AsyncIterator[RunningProxy]:
     """Runs a proxy whose listener has these settings."""
-    with_handshakes = lambda counters: handshakes_of(listener(**settings), counters)  # noqa: E731
+    with_handshakes = lambda counters: handshakes_of(listener(**settings), counters, seconds)  # noqa: E731
     async with running_proxy(behaviour, handshakes=with_handshakes, **options) as shell:
         yield shell
 
@@ -362,12 +363,9 @@ async def test_client_certificates(pki: Pki, client_auth: str, given: str) -> No
             assert shell.counters.tls_failures[TlsSide.CLIENT, TlsFailure.CERTIFICATE] == 1
 
 
-async def test_silent_client_is_closed_in_time(
-    pki: Pki, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A client that does not finish its handshake is closed after HANDSHAKE_SECONDS."""
-    monkeypatch.setattr(handshakes_module, "HANDSHAKE_SECONDS", 0.2)
-    async with proxy(pki.listener) as shell, await shell.connect() as client:
+async def test_silent_client_is_closed_in_time(pki: Pki, capsys: pytest.CaptureFixture[str]) -> None:
+    """A client that does not finish its handshake is closed after `limits.handshake_seconds`."""
+    async with proxy(pki.listener, seconds=0.2) as shell, await shell.connect() as client:
         await client.send_all(b"\x16\x03\x01")
         await read_until_closed(client)
         fault = Fault(CloseReason.TLS_HANDSHAKE, TlsSide.CLIENT, TlsFailure.TIMEOUT, "no handshake within 0.2 s")
@@ -519,14 +517,14 @@ def expiry(stream: Any) -> int:
 def test_unusable_files_are_named_at_start(settings: dict[str, Any], words: str) -> None:
     """A file that cannot be used is named with its key at the start."""
     with pytest.raises(UnusableFileError, match=words):
-        handshakes_of(listener(**settings), ListenerCounters("x"))
+        handshakes_of(listener(**settings), ListenerCounters("x"), 10)
 
 
 def test_key_must_match_certificate(pki: Pki) -> None:
     """A key that does not belong to the certificate is refused at the start."""
     tls = {"certificate_file": str(pki.server.certificate_file), "key_file": str(pki.client.key_file)}
     with pytest.raises(UnusableFileError, match=r"certificate_file: .* cannot be used: key values mismatch"):
-        handshakes_of(listener(tls=tls), ListenerCounters("x"))
+        handshakes_of(listener(tls=tls), ListenerCounters("x"), 10)
 
 
 # The PROXY header.
@@ -568,10 +566,9 @@ async def test_connection_without_proxy_header_is_closed(
     assert "a client sent no PROXY header" in capsys.readouterr().out
 
 
-async def test_endless_proxy_header_is_closed_in_time(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that does not finish its PROXY header is closed after HANDSHAKE_SECONDS."""
-    monkeypatch.setattr(handshakes_module, "HANDSHAKE_SECONDS", 0.2)
-    async with proxy({"proxy_protocol": True}) as shell, await shell.connect() as client:
+async def test_endless_proxy_header_is_closed_in_time() -> None:
+    """A connection that does not finish its PROXY header is closed after `limits.handshake_seconds`."""
+    async with proxy({"proxy_protocol": True}, seconds=0.2) as shell, await shell.connect() as client:
         await client.send_all(b"PROXY ")
         await read_until_closed(client)
         await shell.closed(CloseReason.PROXY_HEADER)

@@ -22,14 +22,14 @@ from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners import server as server_module
 from group_sidecar.proxy.listeners.acceptor import Acceptor, packed
-from group_sidecar.proxy.listeners.admission import ClientPort
+from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort
 from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
 from group_sidecar.proxy.listeners.server import Server, connect
 from group_sidecar.proxy.runtime.addresses import Address, format_host
 from group_sidecar.proxy.runtime.supervision import Task
 from tests.proxy.fakes import (
     ANY_PORT,
-    LARGEST_FRAME,
+    SESSION_LIMITS,
     FakeBroker,
     PassthroughDispatcher,
     echo,
@@ -58,7 +58,7 @@ class Shell:
         self.counters = self.traffic.add_listener(DEFAULT_LISTENER)
         poller = Poller()
         self.connection_manager = ConnectionManager(poller)
-        self.server = Server(self.connection_manager, self.traffic, 100)
+        self.server = Server(self.connection_manager, self.traffic, AdmissionLimits(100))
         self.seen: list[tuple[str, Address]] = []
         self.listeners = listen(Address(host, 0))
         self.upstream = upstream
@@ -70,7 +70,7 @@ class Shell:
 
     def new_session(self, host: str, peer: Address) -> Session:
         self.seen.append((host, peer))
-        return Session(PassthroughDispatcher(), self.traffic, Origin(host), LARGEST_FRAME)
+        return Session(PassthroughDispatcher(), self.traffic, Origin(host), SESSION_LIMITS)
 
     async def ask(self) -> bytes:
         """Sends one request from a new client. Returns all bytes that the client gets."""
@@ -181,7 +181,7 @@ async def test_failed_session_closes_its_client(
 
 async def test_connection_limit_closes_extra_clients(capsys: pytest.CaptureFixture[str]) -> None:
     """Clients beyond the connection limit are closed at once, and the others are served."""
-    async with running_proxy(most_connections=2) as shell:
+    async with running_proxy(admission=AdmissionLimits(2)) as shell:
         async with await shell.connect() as first, await shell.connect() as second:
             await holds(lambda: shell.connection_manager.connections == 2)
             for _ in range(3):

@@ -1,0 +1,110 @@
+"""Bounds the bytes that all connections hold together: over the budget, the sidecar reads less and later.
+
+Each connection counts what it holds: bytes that a peer has not accepted, requests until their replies, and frames that
+have arrived in part. While the sum exceeds the budget, these rules hold:
+
+- A read takes at most `FREE_BYTES`.
+- The client of a connection that holds more than `FREE_BYTES` is not read. Requests that have arrived in part do not
+  count here, because `limits.held_frames` bounds them, and because only further bytes complete them.
+- If a reply has arrived in part, the broker is not read, and the reply waits for its turn. One such reply at a time is
+  read to its end.
+
+So a connection that holds little is served as before, and nothing is lost. The sum exceeds the budget by some kilobytes
+for each connection at most, and by one local answer for each client that does not read its answers.
+"""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+from group_sidecar.proxy.dataplane.poller import Poller
+
+FREE_BYTES: Final = 4_096
+"""The bytes that each connection may hold, and may read at a time, over the budget. 10,000 connections hold 40 MB."""
+RESUMED_PER_TURN: Final = 64
+"""How many connections are resumed before other connections have their turn, in about 0.2 ms."""
+
+
+class BufferBudget:
+    """The bytes that all connections hold.
+
+    Args:
+        most: the budget in bytes.
+        poller: gives the turns in which connections are resumed.
+
+    Attributes:
+        held: the sum of what the connections have counted.
+        exceeded: whether the sum exceeds the budget.
+    """
+
+    __slots__ = ("_most", "_partial_replies", "_paused", "_poller", "_waits_for_turn", "exceeded", "held")
+
+    def __init__(self, most: int, poller: Poller) -> None:
+        self._most = most
+        self._poller = poller
+        self.held = 0
+        self.exceeded = False
+        self._paused: dict[int, Callable[[], None]] = {}
+        """By connection number: what makes a connection that is not read check again whether it may be read."""
+        self._partial_replies: dict[int, Callable[[], None]] = {}
+        """The connections whose replies have arrived in part, oldest first. Only the first may be read."""
+        self._waits_for_turn = False
+
+    def add(self, difference: int) -> None:
+        """Counts how much more or less a connection holds."""
+        self.held += difference
+        self.exceeded = self.held > self._most
+        if not self.exceeded and self._paused:
+            self._partial_replies.clear()
+            self._resume_later()
+
+    def must_pause(self, number: int, held: int, resume: Callable[[], None]) -> bool:
+        """Returns whether a client must not be read while the budget is exceeded.
+
+        Args:
+            number: the connection's number.
+            held: what the connection holds, without a request that has arrived in part.
+            resume: checks again what the connection may read. It is called when the budget is no longer exceeded.
+        """
+        if held > FREE_BYTES:
+            self._paused[number] = resume
+            return True
+        self._paused.pop(number, None)
+        return False
+
+    def must_wait_for_reply(self, number: int, resume: Callable[[], None]) -> bool:
+        """Returns whether the rest of a reply must not be read while the budget is exceeded, because another reply has
+        its turn. `resume`: see `must_pause`; it is also called when the turn has come.
+        """
+        self._partial_replies.setdefault(number, resume)
+        return next(iter(self._partial_replies)) != number
+
+    def end_reply(self, number: int) -> None:
+        """Notes that a connection holds no part of a reply, or that its client must accept bytes first."""
+        if self._partial_replies.pop(number, None) is not None and self._partial_replies:
+            self._resume_later()
+
+    def forget(self, number: int, held: int) -> None:
+        """Stops counting a connection that has ended, and that has counted `held` bytes."""
+        self._paused.pop(number, None)
+        self.end_reply(number)
+        self.add(-held)
+
+    def _resume_later(self) -> None:
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._poller.add_turn(self._resume_some)
+
+    def _resume_some(self) -> None:
+        """Resumes the next connections while the budget permits, or else only the next reply that waits."""
+        self._waits_for_turn = False
+        if self.exceeded:
+            if self._partial_replies:
+                next(iter(self._partial_replies.values()))()
+            return
+        for number in list(islice(self._paused, RESUMED_PER_TURN)):
+            resume = self._paused.pop(number, None)
+            if resume is not None:
+                resume()
+        if self._paused and not self.exceeded:
+            self._resume_later()
