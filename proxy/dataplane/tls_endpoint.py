@@ -83,7 +83,8 @@ class TlsEndpoint(EndpointSocket):
 
     def read_rest(self) -> bytes:
         """See EndpointSocket. A client's first request may arrive together with the end of its handshake."""
-        return bytes(_view[: self._decrypt()])
+        count = self._decrypt()
+        return bytes(_view[:count])
 
     def send(self, data: bytes) -> None:
         """See EndpointSocket."""
