@@ -36,7 +36,7 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.patterns import group_filter
 from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness
-from group_sidecar.proxy.broker.authentication import connect_with_credentials
+from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerError
@@ -232,7 +232,7 @@ class Sidecar:
         self._recorder = FlightRecorder(config.limits.flight_recorder, began=time.time())
         self._event_log = EventLog()
         own = config.own_connection_in_force
-        connect = partial(connect_with_credentials, own.address or config.broker_address, own)
+        connect = partial(OwnCredentials(own).connect, own.address or config.broker_address)
         self._journal_writer = JournalWriter(config.sidecar_id, config.journal, connect) if config.journal else None
         self._observers = (
             self._fact_counters.observe,

@@ -13,6 +13,7 @@ from typing import Any
 
 from group_sidecar.proxy.config.sections import AdminAccess
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.tls.contexts import file_fault
 
 PROTOCOL = "http/1.1"
 
@@ -61,7 +62,7 @@ class ServerTls(ssl.SSLContext):
                 self._current, self._stamps = _context(self._settings), stamps
         except OSError as error:
             if times := self._log_throttle.due("tls"):
-                log.warning("admin certificate not read again", cause=reason(error), times=times)
+                log.warning("admin certificate not read again", cause=file_fault(error), times=times)
 
     def _file_stamps(self) -> list[tuple[int, int, int]]:
         found = [file.stat() for file in _files(self._settings)]
@@ -88,9 +89,3 @@ def _context(settings: AdminAccess) -> ssl.SSLContext:
 
 def _files(settings: AdminAccess) -> list[Path]:
     return [f for f in (settings.certificate_file, settings.key_file, settings.client_ca_file) if f is not None]
-
-
-def reason(error: OSError) -> str:
-    """Returns in lower case and a few words why files cannot be used. OpenSSL's own reasons are in capitals."""
-    reason: str | None = getattr(error, "reason", None) or error.strerror
-    return (reason or str(error)).replace("_", " ").lower()

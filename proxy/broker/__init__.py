@@ -20,6 +20,8 @@ The sidecar's own requests:
 
 - `own_connections`: connects to the broker; `kafka_client`, `authentication`: a connection, and its TLS and SASL
 - `port_protocol`: which protocol a port speaks
+- `credential_files`: reads the files with passwords and tokens
+- `bearer_tokens`, `token_endpoint`, `http_client`: tokens for OAUTHBEARER, from a file or over HTTP
 - `group_queries`, `log_queries`: single requests about groups, offsets and logs, in a version that the broker has
 - `background_jobs`: sends requests and applies their replies to the copy
 - `probe`: asks for information that no client's traffic shows; `leaders` finds the partitions that the broker leads

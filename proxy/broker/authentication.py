@@ -1,31 +1,36 @@
-"""The sidecar's own credentials at a broker: TLS, and SASL with PLAIN or SCRAM.
+"""The sidecar's own credentials at a broker: TLS, and SASL with PLAIN, SCRAM or OAUTHBEARER.
 
-`connect_with_credentials` opens a connection with these credentials. `tls_from`, `tls_with` and `login` serve commands
-that take their credentials from elsewhere. Each exception has one line of text. Credentials of clients are never
-handled here.
+`OwnCredentials` opens connections with these credentials. `tls_from`, `tls_with` and `Login` serve commands that take
+their credentials from elsewhere. Each exception has one line of text. Credentials of clients are never handled here.
 
-Passwords and keys are read whenever they are needed, so that they may change while the sidecar runs. Passwords and keys
+Passwords, tokens and keys are read whenever they are needed, so that they may change while the sidecar runs. They
 appear in no log line and in no error. A worker thread reads files and derives keys, because trio's thread also runs the
 data path.
 """
 
 import math
 import ssl
-from collections.abc import Generator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from pathlib import Path
 
 import trio
 from scramp import ScramClient, ScramException
 
-from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.proxy.broker.added_versions import Versions
+from group_sidecar.proxy.broker.bearer_tokens import (
+    DUMMY_RESPONSE,
+    BearerTokens,
+    RefusedToken,
+    SaslExchange,
+    TokenFile,
+    bearer_exchange,
+)
+from group_sidecar.proxy.broker.credential_files import CredentialUnavailable, secret_text
 from group_sidecar.proxy.broker.kafka_client import (
     DEFAULT_TIMEOUT,
-    Authenticate,
     AuthenticationFailed,
     BrokerClosed,
     BrokerError,
@@ -36,7 +41,8 @@ from group_sidecar.proxy.broker.kafka_client import (
     error_name,
     tls_reason,
 )
-from group_sidecar.proxy.config.sections import OwnConnection, Sasl, Tls
+from group_sidecar.proxy.broker.token_endpoint import TokenEndpoint
+from group_sidecar.proxy.config.own_connection import OAUTHBEARER, OwnConnection, Sasl, Tls
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.tls.contexts import UnusableFileError, upstream_context
 
@@ -44,24 +50,33 @@ _TLS, _SASL = "own_connection.tls", "own_connection.sasl"
 _FRAMED_SINCE = 1
 """The SaslHandshake version from which tokens travel in SaslAuthenticate requests (KIP-152)."""
 
-_SaslExchange = Generator[bytes, bytes, None]
-"""Yields each token to send, and receives the broker's token in return, until the exchange ends."""
 
+class OwnCredentials:
+    """The sidecar's own credentials at one broker.
 
-def connect_with_credentials(
-    address: Address, own: OwnConnection, timeout: float = DEFAULT_TIMEOUT, versions: Versions | None = None
-) -> AbstractAsyncContextManager[KafkaClient]:
-    """Opens a connection to a broker with the sidecar's own credentials.
-
-    `timeout`, `versions` and exceptions are those of `kafka_client.connect`.
+    Args:
+        own: the settings.
     """
-    return connect(
-        *address,
-        timeout=timeout,
-        secure=tls_from(own.tls, _TLS, timeout) if own.tls else None,
-        authenticate=login(own.sasl, _SASL) if own.sasl else None,
-        versions=versions,
-    )
+
+    def __init__(self, own: OwnConnection) -> None:
+        self._tls = own.tls
+        self._login = Login(own.sasl, _SASL) if own.sasl else None
+
+    def connect(
+        self, address: Address, timeout: float = DEFAULT_TIMEOUT, versions: Versions | None = None
+    ) -> AbstractAsyncContextManager[KafkaClient]:
+        """Opens a connection to a broker with these credentials.
+
+        `timeout`, `versions` and exceptions are those of `kafka_client.connect`. A token endpoint has as much time to
+        answer as the broker.
+        """
+        return connect(
+            *address,
+            timeout=timeout,
+            secure=tls_from(self._tls, _TLS, timeout) if self._tls else None,
+            authenticate=partial(self._login.authenticate, seconds=timeout) if self._login else None,
+            versions=versions,
+        )
 
 
 # TLS.
@@ -112,45 +127,68 @@ def tls_with(context: ssl.SSLContext, name: str, seconds: float, server_name: st
     return secure
 
 
-class _UnreadableError(Exception):
-    """A file cannot be used. The text is one clause."""
-
-    def __init__(self, key: str, file: Path | None, error: Exception) -> None:
-        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-        super().__init__(f"{key}: {file} cannot be used: {why.replace('_', ' ').lower()}")
-
-
 # SASL.
 
 
-def login(sasl: Sasl, name: str) -> Authenticate:
-    """Returns the function that authenticates a session as the user of the settings. `name`: the name of the settings
-    in errors.
+class Login:
+    """A user who authenticates at brokers by SASL.
+
+    Args:
+        sasl: the settings.
+        name: the name of the settings in errors.
     """
-    return partial(_authenticate, sasl, name)
+
+    def __init__(self, sasl: Sasl, name: str) -> None:
+        self._sasl = sasl
+        self._name = name
+        self._tokens = _bearer_tokens(sasl, name)
+
+    async def authenticate(self, client: KafkaClient, seconds: float = DEFAULT_TIMEOUT) -> float:
+        """Authenticates a session (KIP-43, KIP-152). Returns the session's lifetime in seconds (KIP-368).
+
+        Args:
+            client: the connection.
+            seconds: how long a token endpoint may take.
+
+        Raises:
+            AuthenticationFailed, and the exceptions of `KafkaClient.ask`.
+        """
+        credential = _credential_label(self._sasl)
+        try:
+            framed = await _sasl_handshake(self._sasl, self._name, client)
+            return await self._exchange(client, seconds, framed=framed)
+        except BrokerClosed as error:  # Old brokers close the connection on a wrong password.
+            raise AuthenticationFailed(f"{error}: it may not take {credential}") from None
+        except (ScramException, UnicodeDecodeError) as error:
+            raise AuthenticationFailed(f"{client.address} cannot prove that it knows {credential}: {error}") from None
+        except CredentialUnavailable as error:
+            kind = "token" if self._tokens else "password"
+            raise AuthenticationFailed(f"{client.address} is not sent a {kind}: {error}") from None
+        except RefusedToken as error:
+            raise AuthenticationFailed(f"{client.address} does not take {credential}: {error}") from None
+
+    async def _exchange(self, client: KafkaClient, seconds: float, *, framed: bool) -> float:
+        """Returns the session's lifetime in seconds. A bearer token that failed once is not used again."""
+        exchange = await self._credential_exchange(seconds)
+        try:
+            return await _exchange_tokens(self._sasl, client, exchange, framed=framed)
+        except (BrokerError, RefusedToken):
+            if self._tokens:
+                self._tokens.refused()
+            raise
+
+    async def _credential_exchange(self, seconds: float) -> SaslExchange:
+        """Returns the exchange of the mechanism with the current credentials. Raises CredentialUnavailable."""
+        if self._tokens:
+            return bearer_exchange(await self._tokens.token(seconds))
+        return await trio.to_thread.run_sync(_password_exchange, self._sasl, self._name)
 
 
-async def _authenticate(sasl: Sasl, name: str, client: KafkaClient) -> float:
-    """Authenticates a session (KIP-43, KIP-152). Returns the session's lifetime in seconds (KIP-368)."""
-    try:
-        framed = await _sasl_handshake(sasl, name, client)
-        lifetime, exchange = math.inf, await trio.to_thread.run_sync(_sasl_exchange, sasl, name)
-        token: bytes | None = next(exchange)
-        while token is not None:
-            if framed:
-                lifetime, answer = await _send_framed_token(sasl, client, token)
-            else:
-                answer = await client.exchange_token(token)
-            token = await trio.to_thread.run_sync(_next_token, exchange, answer)
-    except BrokerClosed as error:  # Old brokers close the connection on a wrong password.
-        raise AuthenticationFailed(f"{error}: it may not take {_credential_label(sasl)}") from None
-    except (ScramException, UnicodeDecodeError) as error:
-        raise AuthenticationFailed(
-            f"{client.address} cannot prove that it knows {_credential_label(sasl)}: {error}"
-        ) from None
-    except _UnreadableError as error:
-        raise AuthenticationFailed(f"{client.address} is not sent a password: {error}") from None
-    return lifetime
+def _bearer_tokens(sasl: Sasl, name: str) -> BearerTokens | None:
+    """Returns the source of tokens that the settings name, or None if their mechanism needs no tokens."""
+    if sasl.mechanism != OAUTHBEARER:
+        return None
+    return TokenEndpoint(sasl, name) if sasl.token_file is None else TokenFile(sasl.token_file, name)
 
 
 async def _sasl_handshake(sasl: Sasl, name: str, client: KafkaClient) -> bool:
@@ -167,6 +205,34 @@ async def _sasl_handshake(sasl: Sasl, name: str, client: KafkaClient) -> bool:
     return version >= _FRAMED_SINCE
 
 
+async def _exchange_tokens(sasl: Sasl, client: KafkaClient, exchange: SaslExchange, *, framed: bool) -> float:
+    """Sends all tokens of an exchange. Returns the session's lifetime in seconds."""
+    lifetime = math.inf
+    token: bytes | None = next(exchange)
+    try:
+        while token is not None:
+            if framed:
+                lifetime, answer = await _send_framed_token(sasl, client, token)
+            else:
+                answer = await client.exchange_token(token)
+            token = await trio.to_thread.run_sync(_next_token, exchange, answer)
+    except RefusedToken:
+        await _end_refused_exchange(sasl, client, framed=framed)
+        raise
+    return lifetime
+
+
+async def _end_refused_exchange(sasl: Sasl, client: KafkaClient, *, framed: bool) -> None:
+    """Sends the reply to an error challenge. The broker then refuses the client, or closes the connection."""
+    try:
+        if framed:
+            await _send_framed_token(sasl, client, DUMMY_RESPONSE)
+        else:
+            await client.exchange_token(DUMMY_RESPONSE)
+    except (BrokerError, DecodeError):
+        pass  # The challenge contains the reason.
+
+
 async def _send_framed_token(sasl: Sasl, client: KafkaClient, token: bytes) -> tuple[float, bytes]:
     """Sends one token. Returns the session's lifetime in seconds, and the broker's token."""
     reply: SaslAuthenticateResponse = await client.ask(SaslAuthenticateRequest(auth_bytes=token))
@@ -177,40 +243,35 @@ async def _send_framed_token(sasl: Sasl, client: KafkaClient, token: bytes) -> t
 
 
 def _credential_label(sasl: Sasl) -> str:
+    if sasl.mechanism == OAUTHBEARER:
+        owner = f"the token in {sasl.token_file}" if sasl.token_file else f"the token of client {sasl.client_id}"
+        return f"{owner} by {OAUTHBEARER}"
     return f"{sasl.username}'s password by {sasl.mechanism}"
 
 
-def _next_token(exchange: _SaslExchange, answer: bytes) -> bytes | None:
+def _next_token(exchange: SaslExchange, answer: bytes) -> bytes | None:
     try:
         return exchange.send(answer)
     except StopIteration:
         return None
 
 
-def _sasl_exchange(sasl: Sasl, name: str) -> _SaslExchange:
-    password = _password(sasl, name)
-    return _plain_exchange(sasl.username, password) if sasl.mechanism == "PLAIN" else _scram_exchange(sasl, password)
+def _password_exchange(sasl: Sasl, name: str) -> SaslExchange:
+    username = sasl.username or ""  # The settings' validator ensures a name.
+    password = secret_text(f"{name}.password_file", sasl.password, sasl.password_file)
+    if sasl.mechanism == "PLAIN":
+        return _plain_exchange(username, password)
+    return _scram_exchange(sasl.mechanism, username, password)
 
 
-def _password(sasl: Sasl, name: str) -> str:
-    """Returns the password from the settings or from its file. Raises _UnreadableError."""
-    if sasl.password is not None:
-        return sasl.password.get_secret_value()
-    assert sasl.password_file is not None  # The settings' validator ensures it.
-    try:
-        return sasl.password_file.read_text("utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _UnreadableError(f"{name}.password_file", sasl.password_file, error) from None
-
-
-def _plain_exchange(username: str, password: str) -> _SaslExchange:
+def _plain_exchange(username: str, password: str) -> SaslExchange:
     """Yields the one token of PLAIN (RFC 4616)."""
     yield f"\0{username}\0{password}".encode()
 
 
-def _scram_exchange(sasl: Sasl, password: str) -> _SaslExchange:
+def _scram_exchange(mechanism: str, username: str, password: str) -> SaslExchange:
     """Runs SCRAM (RFC 5802, RFC 7677). Raises ScramException if the broker does not prove knowledge of the password."""
-    client = ScramClient([sasl.mechanism], sasl.username, password)
+    client = ScramClient([mechanism], username, password)
     client.set_server_first((yield client.get_client_first().encode()).decode())
     client.set_server_final((yield client.get_client_final().encode()).decode())
 

@@ -403,7 +403,7 @@ async def _open(address: Address, timeout: float) -> trio.abc.Stream:  # noqa: A
     except trio.TooSlowError:
         raise BrokerUnreachable(f"{address} cannot be reached: no connection within {timeout:g} s") from None
     except (OSError, ValueError, OverflowError) as error:  # ValueError, OverflowError: the name or the port is invalid.
-        raise BrokerUnreachable(f"{address} cannot be reached: {_reason(error)}") from None
+        raise BrokerUnreachable(f"{address} cannot be reached: {connect_failure(error)}") from None
 
 
 def error_name(code: int) -> str:
@@ -414,8 +414,11 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
-def _reason(error: Exception) -> str:
-    """Returns the innermost reason. If all addresses of a name fail, trio raises one error around the others."""
+def connect_failure(error: Exception) -> str:
+    """Returns why no connection could be opened.
+
+    If all addresses of a name fail, trio raises one error around the others.
+    """
     inner = error.__cause__
     if isinstance(inner, ExceptionGroup):
         inner = inner.exceptions[0]

@@ -3,10 +3,10 @@
 from contextlib import AbstractAsyncContextManager
 
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
-from group_sidecar.proxy.broker.authentication import connect_with_credentials
+from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
-from group_sidecar.proxy.config.sections import OwnConnection
+from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.runtime.addresses import Address
 
 
@@ -26,7 +26,8 @@ class OwnConnections:
     def __init__(self, address: Address, settings: OwnConnection, versions: OfferedVersions) -> None:
         self.address = address
         self.have_user = settings.sasl is not None
-        self._settings = settings
+        self._credentials = OwnCredentials(settings)
+        self._reached_at = settings.address or address
         self._versions = versions
 
     def connect(self, *, additional: bool = False) -> AbstractAsyncContextManager[KafkaClient]:
@@ -37,4 +38,4 @@ class OwnConnections:
         connections.
         """
         known = KAFKA_0_9 if additional and self._versions.is_kafka_0_9 else None
-        return connect_with_credentials(self._settings.address or self.address, self._settings, versions=known)
+        return self._credentials.connect(self._reached_at, versions=known)

@@ -101,12 +101,17 @@ class Principals:
         first = _SCRAM_FIRST.fullmatch(token)
         return SentToken(version, now, digest, first[1] if first else b"")
 
-    def handshake_accepted(self, origin: Origin, mechanism: str) -> None:
-        """Notes that the broker accepted a mechanism whose tokens will come in SaslAuthenticate requests."""
+    def handshake_accepted(self, origin: Origin, mechanism: str) -> Principal | None:
+        """Notes that the broker accepted a mechanism whose tokens will come in SaslAuthenticate requests.
+
+        Returns the principal that only this connection had, or None at its first handshake. The connection may become
+        that principal again as another user, so the caller must forget the grants of the principal.
+        """
         known = self._known.get(origin.number)
         if known is None or known.trusted:
             self._stop_counting(known)
             self._known[origin.number] = _Authentication(mechanism)
+        return None if known is None else _connection_principal(origin)
 
     def token_answered(self, origin: Origin, token: SentToken, reply: SaslAuthenticateResponse) -> None:
         """Notes the broker's reply to a token."""

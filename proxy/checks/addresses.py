@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from group_sidecar.proxy.checks.findings import Finding, warning
 from group_sidecar.proxy.config.model import Config
@@ -44,13 +45,16 @@ def listening_addresses(config: Config) -> dict[str, Address]:
     return found
 
 
-def broker_addresses(config: Config) -> dict[str, Address]:
-    """Returns the addresses to which the sidecar connects, by the path of the key."""
-    found = {f"listeners.{index}.upstream": listener.upstream for index, listener in enumerate(config.listeners)}
+def remote_hosts(config: Config) -> dict[str, str]:
+    """Returns the hosts to which the sidecar connects, by the path of the key."""
+    found = {f"listeners.{index}.upstream": listener.upstream.host for index, listener in enumerate(config.listeners)}
     if config.upstream is not None:
-        found["upstream"] = config.upstream
-    if config.own_connection.address is not None:
-        found["own_connection.address"] = config.own_connection.address
+        found["upstream"] = config.upstream.host
+    own = config.own_connection
+    if own.address is not None:
+        found["own_connection.address"] = own.address.host
+    if own.sasl is not None and own.sasl.token_endpoint_url is not None:
+        found["own_connection.sasl.token_endpoint_url"] = urlsplit(own.sasl.token_endpoint_url).hostname or ""
     return found
 
 
@@ -91,8 +95,8 @@ def check_addresses(config: Config, resolutions: Resolutions) -> Iterator[Findin
                 yield warning(key, f"{named} is not an address of this machine")
         if 0 < address.port < first_open:
             yield warning(key, f"this user may listen on ports from {first_open} on, and not on {address.port}")
-    for key, address in broker_addresses(config).items():
-        yield from _check_host(key, address.host, resolutions)
+    for key, host in remote_hosts(config).items():
+        yield from _check_host(key, host, resolutions)
 
 
 def is_own_address(number: str) -> bool:

@@ -14,15 +14,21 @@ from group_sidecar.proxy.admin.tls import ServerTls
 from group_sidecar.proxy.checks.files import check_mode, read
 from group_sidecar.proxy.checks.findings import Finding, fault, warning
 from group_sidecar.proxy.config.model import Config
-from group_sidecar.proxy.config.sections import Tls
-from group_sidecar.proxy.tls.contexts import UnusableFileError, file_fault, listener_context, upstream_context
+from group_sidecar.proxy.config.own_connection import Tls
+from group_sidecar.proxy.tls.contexts import (
+    UnusableFileError,
+    client_context,
+    file_fault,
+    listener_context,
+    upstream_context,
+)
 
 SOON = timedelta(days=30)
 """How long before it expires a certificate is worth a warning. Certificates of ACME are renewed 30 days before."""
 
 
 class _Section(NamedTuple):
-    """A section of the settings with TLS.
+    """A section of the settings with files of TLS.
 
     Attributes:
         key: the path of the section.
@@ -60,6 +66,10 @@ def _sections(config: Config) -> Iterator[_Section]:
             yield _to_broker(f"listeners.{index}.upstream_tls", listener.upstream_tls)
     if config.own_connection.tls:
         yield _to_broker("own_connection.tls", config.own_connection.tls)
+    sasl = config.own_connection.sasl
+    if sasl is not None and sasl.ca_file is not None:
+        file = sasl.ca_file
+        yield _Section("own_connection.sasl", None, None, ("ca_file", file), lambda: client_context(file))
     access = config.admin_access
     if access.certificate_file is not None:
         authorities = ("client_ca_file", access.client_ca_file)

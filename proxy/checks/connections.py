@@ -10,7 +10,7 @@ import trio
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
-from group_sidecar.proxy.broker.authentication import connect_with_credentials, setting_hint, tls_from
+from group_sidecar.proxy.broker.authentication import OwnCredentials, setting_hint, tls_from
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import (
     AuthenticationFailed,
@@ -103,11 +103,14 @@ def _to_listener(section: str, listener: Listener) -> _Attempt:
 
 
 def _own(config: Config) -> _Attempt:
-    """Returns the attempt to connect with the sidecar's own credentials, and to read the log."""
+    """Returns the attempt to connect with the sidecar's own credentials, and to read the log.
+
+    For OAUTHBEARER, the attempt gets a token from its file or endpoint.
+    """
     own = config.own_connection_in_force
     address = own.address or config.broker_address
     question = _ask_for_log if config.offsets_log.read else _ask_for_metadata
-    connection = connect_with_credentials(address, own, STEP_SECONDS)
+    connection = OwnCredentials(own).connect(address, STEP_SECONDS)
     uses_listeners = own.tls is not None and config.own_connection.tls is None
     tls_key = "listeners.0.upstream_tls" if uses_listeners else "own_connection.tls"
     return _Attempt("own_connection", address, tls_key, own.tls is not None, connection, question)

@@ -5,18 +5,21 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from group_sidecar.proxy.broker.bearer_tokens import token_in
+from group_sidecar.proxy.broker.credential_files import CredentialUnavailable, file_text, secret_in
 from group_sidecar.proxy.checks.findings import Finding, fault, warning
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.tls.contexts import file_fault
 
 
 def check_secrets(config: Config) -> Iterator[Finding]:
-    """Checks that each file of a password or token has one, and that other users of this machine cannot read it."""
+    """Checks that each file of a secret has one, and that other users of this machine cannot read it."""
     sasl, access = config.own_connection.sasl, config.admin_access
-    if sasl is not None and sasl.password_file is not None:
-        yield from _check_secret("own_connection.sasl.password_file", sasl.password_file, _without_line_end)
-    if access.token_file is not None:
-        yield from _check_secret("admin_access.token_file", access.token_file, str.strip)
+    if sasl is not None:
+        yield from _check_secret("own_connection.sasl.password_file", sasl.password_file, secret_in)
+        yield from _check_secret("own_connection.sasl.token_file", sasl.token_file, token_in)
+        yield from _check_secret("own_connection.sasl.client_secret_file", sasl.client_secret_file, secret_in)
+    yield from _check_secret("admin_access.token_file", access.token_file, _admin_token_in)
 
 
 def check_journal(config: Config) -> Iterator[Finding]:
@@ -52,21 +55,22 @@ def check_mode(key: str, file: Path) -> Iterator[Finding]:
         yield warning(key, f"{file} can be read by every user of this machine")
 
 
-def _check_secret(key: str, file: Path, stripped: Callable[[str], str]) -> Iterator[Finding]:
-    content, faults = read(key, file)
-    if faults:
-        yield from faults
+def _check_secret(key: str, file: Path | None, secret_of: Callable[[str, Path], str]) -> Iterator[Finding]:
+    """Reads the file of a secret as the sidecar does, unless there is no such file in the settings."""
+    if file is None:
         return
     try:
-        if not stripped(content.decode()):
-            yield fault(key, f"{file} is empty")
-    except UnicodeDecodeError:
-        yield fault(key, f"{file} is not UTF-8")
+        secret = secret_of(key, file)
+    except CredentialUnavailable as error:
+        yield fault(key, str(error).removeprefix(f"{key}: "))
+        return
+    if not secret:
+        yield fault(key, f"{file} is empty")
     yield from check_mode(key, file)
 
 
-def _without_line_end(text: str) -> str:
-    return text.rstrip("\r\n")
+def _admin_token_in(key: str, file: Path) -> str:
+    return file_text(key, file).strip()
 
 
 def _exists(path: Path) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from group_sidecar.proxy.checks.addresses import broker_addresses, check_addresses, listening_addresses, resolve
+from group_sidecar.proxy.checks.addresses import check_addresses, listening_addresses, remote_hosts, resolve
 from group_sidecar.proxy.checks.admin_port import check_admin_port
 from group_sidecar.proxy.checks.certificates import check_certificates
 from group_sidecar.proxy.checks.files import check_journal, check_secrets
@@ -13,8 +13,8 @@ from group_sidecar.proxy.config.model import Config
 
 def check_settings(config: Config) -> Iterator[Finding]:
     """Opens the files that the settings name, and resolves their addresses. Changes nothing."""
-    addresses = {**listening_addresses(config), **broker_addresses(config)}
-    resolutions = resolve(address.host for address in addresses.values())
+    own_hosts = [address.host for address in listening_addresses(config).values()]
+    resolutions = resolve([*own_hosts, *remote_hosts(config).values()])
     yield from check_certificates(config, datetime.now(UTC))
     yield from check_secrets(config)
     yield from check_journal(config)

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pydantic import SecretStr
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.proxy.broker.authentication import login, tls_with
+from group_sidecar.proxy.broker.authentication import Login, tls_with
 from group_sidecar.proxy.broker.kafka_client import (
     CLIENT_ID,
     AuthenticationFailed,
@@ -17,7 +17,7 @@ from group_sidecar.proxy.broker.kafka_client import (
 )
 from group_sidecar.proxy.broker.port_protocol import PortProtocol, protocol_of
 from group_sidecar.proxy.commandline.client_properties import ClientProperties
-from group_sidecar.proxy.config.sections import Sasl
+from group_sidecar.proxy.config.own_connection import Sasl
 from group_sidecar.proxy.runtime.addresses import Address
 
 _PROTOCOL = "security.protocol"
@@ -45,7 +45,7 @@ def connect_to_broker(
         client_id=client.client_id or CLIENT_ID,
         timeout=timeout,
         secure=tls_with(client.tls, name, timeout) if client.tls else None,
-        authenticate=login(_sasl(client), name) if client.sasl else None,
+        authenticate=Login(_sasl(client), name).authenticate if client.sasl else None,
     )
 
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from group_sidecar.proxy.config.sections import ConfiguredAddress, Section, Tls, require_port
+from group_sidecar.proxy.config.own_connection import Tls
+from group_sidecar.proxy.config.sections import ConfiguredAddress, Section, require_port
 from group_sidecar.proxy.runtime.addresses import Address
 
 ListenerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]

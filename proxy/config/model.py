@@ -24,6 +24,7 @@ from group_sidecar.policies.policy import Policy
 from group_sidecar.proxy.config.errors import Settings, error_lines
 from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.listener_sections import Listener, reject_conflicts
+from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.config.sections import (
     AdminAccess,
     Answers,
@@ -33,7 +34,6 @@ from group_sidecar.proxy.config.sections import (
     Log,
     Metrics,
     OffsetsLog,
-    OwnConnection,
     Policies,
     require_port,
 )

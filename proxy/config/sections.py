@@ -123,53 +123,6 @@ class Answers(Section):
     agreed twice in a row."""
 
 
-class Sasl(Section):
-    """The user as which the sidecar authenticates at the broker. The names of mechanisms are Kafka's. Without this
-    section, the sidecar does not authenticate.
-    """
-
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
-    """The SASL mechanism. The broker's listener must have enabled it."""
-    username: str = Field(min_length=1)
-    """The user's name."""
-    password: SecretStr | None = None
-    """The user's password. It is never logged. Exactly one of `password` and `password_file` is required."""
-    password_file: Path | None = None
-    """In place of `password`: a file that contains the password. The file is read at each authentication, so the
-    password may change while the sidecar runs."""
-
-    @model_validator(mode="after")
-    def _has_one_password(self) -> Self:
-        if (self.password is None) == (self.password_file is None):
-            raise ValueError("needs either password or password_file")
-        return self
-
-
-class Tls(Section):
-    """TLS from the sidecar to the broker's listener, which must present a trusted certificate. Without this section,
-    the connection is not encrypted. All files are PEM. They are read at each connection, so they may change while the
-    sidecar runs.
-    """
-
-    ca_file: Path | None = None
-    """Certificates of the trusted authorities. Default: those of the system."""
-    certificate_file: Path | None = None
-    """The sidecar's own certificate with its chain, for listeners that request one (`ssl.client.auth`)."""
-    key_file: Path | None = None
-    """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
-    server_name: str | None = Field(default=None, min_length=1)
-    """The name that the broker's certificate must contain. Default: the host that the sidecar connects to."""
-    verify_hostname: bool = True
-    """Whether the broker's certificate must contain `server_name`. Set to false only if the certificates have no names.
-    Then any certificate of a trusted authority is accepted."""
-
-    @model_validator(mode="after")
-    def _has_no_key_alone(self) -> Self:
-        if self.key_file is not None and self.certificate_file is None:
-            raise ValueError("key_file: needs a certificate_file")
-        return self
-
-
 class AdminAccess(Section):
     """Which clients may use the admin port. The paths of health answer everybody. A client on this machine is let
     in, unless its request came through a proxy, or its `Host` is something other than `localhost`, a loopback address
@@ -212,23 +165,6 @@ class AdminAccess(Section):
             if getattr(self, name) is not None and self.certificate_file is None:
                 raise ValueError(f"{name}: needs a certificate_file")
         return self
-
-
-class OwnConnection(Section):
-    """The connections on which the sidecar itself sends requests to the broker. They do not affect clients'
-    connections.
-    """
-
-    address: ConfiguredAddress | None = None
-    """HOST:PORT of another listener of the same broker, for instance the listener between brokers. Default: `upstream`.
-    Not allowed in a gateway, which has many brokers and knows them by the listener that clients use."""
-    sasl: Sasl | None = None
-    tls: Tls | None = None
-
-    @field_validator("address")
-    @classmethod
-    def _has_a_port(cls, address: Address | None) -> Address | None:
-        return None if address is None else require_port(address)
 
 
 class OffsetsLog(Section):

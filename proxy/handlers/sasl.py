@@ -151,7 +151,8 @@ class PendingHandshake(_PendingSasl):
         if accepted:
             access.learn_sasl_required()
         if accepted and self._version and self._mechanism:
-            access.principals.handshake_accepted(origin, self._mechanism)
+            if own := access.principals.handshake_accepted(origin, self._mechanism):
+                access.rights.forget_principal(own)
         else:
             access.principals.distrust(origin)
         return SASL_ROUNDS.get(self._mechanism, OPAQUE) if accepted and self._version == 0 else 0

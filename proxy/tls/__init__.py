@@ -1,6 +1,6 @@
-"""TLS of clients' connections and of the admin port: contexts from files, certificates and handshakes.
+"""TLS of clients' connections, of the sidecar's own connections and of token endpoints.
 
 - `contexts`: TLS contexts that are made from files, and made again when the files have changed
-- `certificates`: when certificates expire, and whom they name
+- `certificates`: when certificates expire
 - `handshake`: a handshake over a non-blocking socket, before the data path takes over
 """

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from group_sidecar.proxy.config.listener_sections import ListenerTls
-from group_sidecar.proxy.config.sections import Tls
+from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
 
 
@@ -84,12 +84,21 @@ def listener_context(settings: ListenerTls) -> ssl.SSLContext:
 
 def upstream_context(settings: Tls) -> ssl.SSLContext:
     """Returns the context of connections to a broker. Raises UnusableFileError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = client_context(settings.ca_file)
     context.check_hostname = settings.verify_hostname
-    _load_authorities(context, "ca_file", settings.ca_file)
     if settings.certificate_file is not None:
         _load_certificate(context, settings.certificate_file, settings.key_file)
+    return context
+
+
+def client_context(ca_file: Path | None) -> ssl.SSLContext:
+    """Returns a context of connections to a server. The server's certificate must contain the name of the server.
+
+    `ca_file`: the trusted authorities, or None for those of the system. Raises UnusableFileError.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_authorities(context, "ca_file", ca_file)
     return context
 
 

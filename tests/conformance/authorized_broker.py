@@ -32,10 +32,9 @@ from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from group_sidecar.codecs.schema import Struct
 from tests.conformance.test_exclusive import by_id, in_order, members_by_id
-from tests.conformance.test_sasl import send_framed
 from tests.kafka.broker import SASL_PASSWORD, KafkaBroker
 from tests.kafka.processes import GIVE_UP_SECONDS, Address, host_port
-from tests.kafka.scram import plain, scram_sha_256
+from tests.kafka.sasl import plain, scram_sha_256, send_framed
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 

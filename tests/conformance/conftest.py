@@ -13,6 +13,7 @@ from tests.conformance.differential.answers_table import table_of
 from tests.conformance.differential.group_states import State
 from tests.conformance.fleet_scenario import FleetScenario, run_fleet_scenario
 from tests.conformance.routes import Route, Routes
+from tests.conformance.sasl_forms_broker import SaslForms, running_sasl_forms
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.sidecar_process import SidecarProcess
 
@@ -91,6 +92,13 @@ def sasl_routes(routes: Routes, request: pytest.FixtureRequest) -> Routes:
     if request.config.getoption("--through") == "sidecar":
         request.getfixturevalue("sasl_sidecar")
     return routes
+
+
+@pytest.fixture(scope="session")
+def sasl_forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslForms]:
+    """A broker with every SASL mechanism except GSSAPI, and a sidecar that answers for it."""
+    with running_sasl_forms(tmp_path_factory.mktemp("sasl-forms")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The sidecar's own credentials with a real broker: TLS, PLAIN and SCRAM, and the text of refusals."""
+"""The sidecar's own credentials with a real broker: TLS, PLAIN, SCRAM and OAUTHBEARER, and the text of refusals."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,13 +10,17 @@ import trustme
 from cryptography.hazmat.primitives import serialization as pem
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
-from group_sidecar.proxy.broker.authentication import connect_with_credentials
+from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed, BrokerError, KafkaClient, TlsFailed
-from group_sidecar.proxy.config.sections import OwnConnection
+from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.runtime.addresses import Address
+from tests.conformance.sasl_forms_broker import bearer_properties
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER, KafkaBroker
 from tests.kafka.processes import host_port
+from tests.kafka.sasl import unsecured_token
 from tests.kafka.sidecar_process import SidecarProcess
+from tests.proxy.broker.test_authentication import at
+from tests.proxy.broker.test_token_endpoint import Endpoint
 
 SESSION_MS = 2000
 """The lifetime in milliseconds of a session with PLAIN on the listener without TLS."""
@@ -25,7 +29,8 @@ SESSION_MS = 2000
 class Secured(NamedTuple):
     """A broker with TLS listeners, and its certificates.
 
-    CLIENT uses TLS and requires a certificate. SASL_CLIENT uses TLS with SASL. SASL_DIRECT uses only SASL.
+    CLIENT uses TLS and requires a certificate. SASL_CLIENT uses TLS with SASL, and also takes unsecured tokens by
+    OAUTHBEARER. SASL_DIRECT uses only SASL.
     """
 
     broker: KafkaBroker
@@ -46,6 +51,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     properties = {
         "listener.security.protocol.map": protocols,
         "listener.name.client.ssl.client.auth": "required",
+        "listener.name.sasl_client.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
+        **bearer_properties("sasl_client"),
         "listener.name.sasl_direct.plain.connections.max.reauth.ms": str(SESSION_MS),
     }
     for listener in ("client", "sasl_client"):
@@ -69,7 +76,7 @@ def sasl(mechanism: str, **instead: Any) -> dict[str, Any]:
 
 
 async def groups_asked(address: tuple[str, int], own: dict[str, Any]) -> int:
-    async with connect_with_credentials(Address(*address), OwnConnection.model_validate(own)) as client:
+    async with OwnCredentials(OwnConnection.model_validate(own)).connect(Address(*address)) as client:
         reply = await client.ask(ListGroupsRequest())
         return int(reply.error_code)
 
@@ -143,7 +150,7 @@ async def test_tls_listener_without_tls_set(secured: Secured, listener: str) -> 
 async def test_session_outlives_authentication(secured: Secured) -> None:
     """The sidecar authenticates again before its session ends. Otherwise the broker would close the connection."""
     own = OwnConnection.model_validate({"sasl": sasl("PLAIN")})
-    async with connect_with_credentials(Address(*secured.broker.sasl_direct), own) as client:
+    async with OwnCredentials(own).connect(Address(*secured.broker.sasl_direct)) as client:
         await keep_asking(client, 2.5 * SESSION_MS / 1000)
 
 
@@ -159,12 +166,62 @@ async def test_changed_password_fails_at_session_end(secured: Secured, tmp_path:
     file = tmp_path / "password"
     file.write_text(SASL_PASSWORD)
     settings = sasl("PLAIN", password=None, password_file=file)
-    async with connect_with_credentials(
-        Address(*secured.broker.sasl_direct), OwnConnection.model_validate({"sasl": settings})
+    async with OwnCredentials(OwnConnection.model_validate({"sasl": settings})).connect(
+        Address(*secured.broker.sasl_direct)
     ) as client:
         file.write_text("another")
         with pytest.raises(AuthenticationFailed):
             await keep_asking(client, 15 * SESSION_MS / 1000)
+
+
+# OAUTHBEARER.
+
+
+def own_token(secured: Secured, **source: str | Path) -> dict[str, Any]:
+    return {"sasl": {"mechanism": "OAUTHBEARER", **source}, "tls": {"ca_file": secured.ca_file}}
+
+
+async def test_token_from_file(secured: Secured, tmp_path: Path) -> None:
+    """The broker takes a token from a file, and refuses an expired one with its status."""
+    file = tmp_path / "token"
+    own = own_token(secured, token_file=file)
+    file.write_text(unsecured_token("sidecar"))
+    assert await groups_asked(secured.broker.sasl_client, own) == 0
+    file.write_text(unsecured_token("sidecar", -60))
+    line = await refusal(secured.broker.sasl_client, own, AuthenticationFailed)
+    assert line == f"does not take the token in {file} by OAUTHBEARER: invalid_token"
+
+
+async def test_token_from_endpoint(secured: Secured, nursery: trio.Nursery) -> None:
+    """The broker takes a token that the sidecar gets by client credentials."""
+    endpoint = Endpoint({"access_token": unsecured_token("sidecar"), "token_type": "Bearer", "expires_in": 3600})
+    url = f"http://{await at(nursery, endpoint.serve)}/token"
+    own = own_token(secured, token_endpoint_url=url, client_id="sidecar", client_secret="secret")
+    assert await groups_asked(secured.broker.sasl_client, own) == 0
+    assert len(endpoint.requests) == 1
+
+
+async def test_session_outlives_token(secured: Secured, nursery: trio.Nursery, tmp_path: Path) -> None:
+    """The sidecar authenticates again with a fresh token before its token expires, at which the broker would end the
+    session.
+    """
+    file, seconds = tmp_path / "token", 3
+
+    def refresh() -> None:
+        fresh = file.with_suffix(".new")
+        fresh.write_text(unsecured_token("sidecar", seconds))
+        fresh.rename(file)
+
+    async def keep_fresh() -> None:
+        while True:
+            await trio.sleep(seconds / 4)
+            refresh()
+
+    refresh()
+    nursery.start_soon(keep_fresh)
+    own = OwnConnection.model_validate(own_token(secured, token_file=file))
+    async with OwnCredentials(own).connect(Address(*secured.broker.sasl_client)) as client:
+        await keep_asking(client, 2 * seconds)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["upstream", "another listener"])

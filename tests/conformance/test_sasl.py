@@ -12,13 +12,12 @@ from kafka import KafkaAdminClient
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
-from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
 from tests.conformance.librdkafka import create_topic
 from tests.conformance.routes import Routes, Run
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER
 from tests.kafka.processes import GIVE_UP_SECONDS
-from tests.kafka.scram import Exchange, plain, scram_sha_256
+from tests.kafka.sasl import Exchange, plain, scram_sha_256, send_framed, send_raw
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import TOPICS, kafka_tool
 from tests.kafka.wire import Wire
@@ -115,30 +114,6 @@ def test_java_describes_topic(sasl_routes: Routes, mechanism: str, tmp_path: Pat
         return kafka_tool(TOPICS, *place, "--describe", "--topic", create_topic(run, "topic")).split()
 
     assert "run-topic" in sasl_routes.compare(scenario)
-
-
-def send_raw(wire: Wire, exchange: Exchange) -> None:
-    """Authenticates as with SaslHandshake v0: each token follows its length, without a header."""
-    token: bytes | None = next(exchange)
-    while token is not None:
-        wire.send_token(token)
-        token = _next(exchange, wire.receive())
-
-
-def send_framed(wire: Wire, exchange: Exchange) -> None:
-    """Authenticates as with SaslHandshake v1: each token is in a SaslAuthenticate request."""
-    token: bytes | None = next(exchange)
-    while token is not None:
-        reply = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
-        assert reply.error_code == 0, reply
-        token = _next(exchange, reply.auth_bytes)
-
-
-def _next(exchange: Exchange, answer: bytes) -> bytes | None:
-    try:
-        return exchange.send(answer)
-    except StopIteration:
-        return None
 
 
 STYLES = {0: send_raw, 1: send_framed}

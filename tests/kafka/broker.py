@@ -29,7 +29,7 @@ VERSION = NEWEST
 
 SASL_USER = "alice"
 SASL_PASSWORD = "alice-secret"
-"""The user's password for PLAIN and for SCRAM-SHA-256."""
+"""The user's password for PLAIN and for SCRAM."""
 
 JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
 """Flags for processes that live for a minute: they start quickly and leave the other core alone. Performance data is
@@ -195,7 +195,8 @@ class KafkaBroker:
         file = self.folder / "server.properties"
         command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(file)]
         if self.sasl:
-            command += ["--add-scram", f"SCRAM-SHA-256=[name={SASL_USER},password={SASL_PASSWORD}]"]
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # The listeners enable the second one by properties.
+                command += ["--add-scram", f"{mechanism}=[name={SASL_USER},password={SASL_PASSWORD}]"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ProcessFailed(f"the storage could not be formatted\n{done.stdout}{done.stderr}")

@@ -17,6 +17,7 @@ from group_sidecar.metrics.collector import LastReload, ScrapeSources, scrape
 from group_sidecar.metrics.exposition import choose_format
 from group_sidecar.metrics.fact_counters import FactCounters
 from group_sidecar.metrics.group_snapshot import GroupSnapshot, GroupWithOffsets, MaxMembers, group_snapshot, walk
+from group_sidecar.metrics.listener_counters import TlsSide
 from group_sidecar.metrics.log_read_counters import LogReadCounters
 from group_sidecar.metrics.metric_family import Detail
 from group_sidecar.metrics.traffic_counters import TrafficCounters
@@ -203,6 +204,7 @@ def full_world() -> MetricsWorld:
     reading.count_skipped({19: 1})
     world.logs.append(reading)
     world.traffic.request_done(11, 0.2)
+    world.counters.certificates_expire_at[TlsSide.CLIENT] = 6.0
     world.traffic.expect_policy("group_max_size", [77])
     world.traffic.expect_broker_rejections("group_max_size", 81)
     return world

@@ -42,6 +42,14 @@ def _password(file: str) -> Settings:
     return {"own_connection": {"sasl": {"mechanism": "PLAIN", "username": "u", "password_file": file}}}
 
 
+def _bearer_token(**source: str) -> Settings:
+    return {"own_connection": {"sasl": {"mechanism": "OAUTHBEARER", **source}}}
+
+
+def _token_endpoint(**files: str) -> Settings:
+    return _bearer_token(token_endpoint_url="https://nowhere/token", client_id="sidecar", **files)
+
+
 def _tls(**tls: str) -> Settings:
     return {"own_connection": {"tls": tls}}
 
@@ -63,6 +71,10 @@ UNUSABLE: list[Settings] = [
     _password("absent"),
     _password("empty"),
     _password("folder"),
+    _bearer_token(token_file="absent"),
+    _bearer_token(token_file="empty"),
+    _token_endpoint(client_secret_file="absent"),
+    _token_endpoint(client_secret_file="password", ca_file="junk"),
     _tls(ca_file="absent"),
     _tls(ca_file="junk"),
     _tls(certificate_file="own.pem"),

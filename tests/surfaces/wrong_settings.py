@@ -25,6 +25,14 @@ def _sasl(**settings: Any) -> Settings:
     return {"own_connection": {"sasl": {"mechanism": "PLAIN", "username": "u", "password": "p", **settings}}}
 
 
+def _bearer(**settings: Any) -> Settings:
+    return {"own_connection": {"sasl": {"mechanism": "OAUTHBEARER", **settings}}}
+
+
+def _endpoint(url: Any, **settings: Any) -> Settings:
+    return _bearer(**{"token_endpoint_url": url, "client_id": "c", "client_secret": "s", **settings})
+
+
 def _access(**settings: Any) -> Settings:
     return {"admin_access": settings}
 
@@ -190,6 +198,20 @@ _CONNECTIONS: list[Settings] = [
     _sasl(password=5),
     _sasl(password_file="secret"),
     _sasl(password=None, password_file=5),
+    _sasl(username=None),
+    _sasl(token_file="token"),
+    _bearer(),
+    _bearer(username="u", password="p"),
+    _bearer(token_file=5),
+    _bearer(token_file="token", client_id="c"),
+    _endpoint("https://issuer.example/token", token_file="token"),
+    _endpoint("https://issuer.example/token", client_id=None),
+    _endpoint("https://issuer.example/token", client_secret_file="secret"),
+    _endpoint("https://issuer.example/token", scope=""),
+    _endpoint("http://issuer.example/token"),
+    _endpoint("issuer.example"),
+    _endpoint("https://user@issuer.example"),
+    _endpoint(5),
     {"own_connection": {"tls": {"key_file": "own.key"}}},
     {"own_connection": {"tls": {"server_name": ""}}},
     {"own_connection": {"tls": {"ca_file": 5}}},

@@ -48,6 +48,15 @@ def test_names_without_address() -> None:
     ]
 
 
+def test_token_endpoint_without_address() -> None:
+    """A token endpoint whose host cannot be resolved causes a warning."""
+    endpoint = {"token_endpoint_url": "https://issuer:8443/token", "client_id": "c", "client_secret": "s"}
+    config = settings(own_connection={"sasl": {"mechanism": "OAUTHBEARER", **endpoint}})
+    assert found(config, issuer=GONE) == [
+        "warning own_connection.sasl.token_endpoint_url: issuer cannot be resolved: name or service not known"
+    ]
+
+
 def test_addresses_of_other_machines() -> None:
     """An address of another machine causes a warning where the sidecar listens."""
     config = settings(listen=f"{FOREIGN}:9092", admin="there:9464", upstream=f"{FOREIGN}:19092")

@@ -93,6 +93,22 @@ def test_files_of_other_contents(authority: Authority, tmp_path: Path) -> None:
         assert line.endswith(f"ca_file: {junk} has no certificate in PEM")
 
 
+def test_authorities_of_token_endpoint(authority: Authority, tmp_path: Path) -> None:
+    """The authorities of a token endpoint are checked like all others."""
+    junk, absent = tmp_path / "junk", tmp_path / "absent"
+    junk.write_text("junk")
+    faults = {
+        authority.file: "",
+        junk: "has no certificate in PEM",
+        absent: "cannot be used: no such file or directory",
+    }
+    endpoint = {"token_endpoint_url": "https://issuer/token", "client_id": "sidecar", "client_secret": "secret"}
+    for file, text in faults.items():
+        sasl = {"mechanism": "OAUTHBEARER", **endpoint, "ca_file": str(file)}
+        expected = [f"FAULT own_connection.sasl.ca_file: {file} {text}"] if text else []
+        assert found(settings(own_connection={"sasl": sasl})) == expected
+
+
 def test_key_of_another_certificate(authority: Authority) -> None:
     """A key that does not belong to the certificate is a fault."""
     one, other = issue(authority), issue(authority)

@@ -1,5 +1,6 @@
 """`check-config --connect`: one line for each connection to the broker. All ports are real."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from group_sidecar.proxy.checks import connections
 from group_sidecar.proxy.checks.connections import try_connections
 from group_sidecar.proxy.config.model import Config
 from tests.certificates import Authority
+from tests.proxy.broker.bearer_broker import TOKEN, BearerBroker
 from tests.proxy.broker.test_authentication import PASSWORD, USER, SaslBroker
 from tests.proxy.real_ports import admin_port, kafka_port, server_context
 from tests.proxy.scripted_broker import HangUp, NoReply, ScriptedBroker
@@ -206,6 +208,33 @@ def test_credentials() -> None:
         found, succeeded = lines(upstream=at(port))
         text = "closed the connection at Metadata: it may want SASL (own_connection.sasl)"
         assert found[1] == f"own_connection: {at(port)} {text}"
+
+
+def test_bearer_token(tmp_path: Path) -> None:
+    """The own connection authenticates by OAUTHBEARER. A refused token and a file without one are reported."""
+    server, file = BearerBroker(), tmp_path / "token"
+    answers = broker().answers
+    server.answers |= {kind: answers[kind] for kind in (MetadataRequest, FetchRequest)}
+    own = {"sasl": {"mechanism": "OAUTHBEARER", "token_file": str(file)}}
+    with kafka_port(server, keep_metadata=True) as port:
+        for content, text in (
+            (TOKEN, f"answers {SPOKEN}, {MAY_READ}"),
+            ("another", f"does not take the token in {file} by OAUTHBEARER: invalid_token"),
+            ("", f"is not sent a token: own_connection.sasl.token_file: {file} contains no bearer token (RFC 6750)"),
+        ):
+            file.write_text(content)
+            found, succeeded = lines(upstream=at(port), own_connection=own)
+            assert (found[1], succeeded) == (f"own_connection: {at(port)} {text}", content == TOKEN)
+
+
+def test_silent_token_endpoint() -> None:
+    """A token endpoint has the time of a step to answer."""
+    with kafka_port(BearerBroker()) as port, socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/token"
+        endpoint = {"token_endpoint_url": url, "client_id": "sidecar", "client_secret": "secret"}
+        found, succeeded = lines(upstream=at(port), own_connection={"sasl": {"mechanism": "OAUTHBEARER", **endpoint}})
+        text = f"{at(port)} is not sent a token: {url} did not answer within 1 s"
+        assert (found[1], succeeded) == (f"own_connection: {text}", False)
 
 
 def test_own_address() -> None:

@@ -21,14 +21,24 @@ def with_password(file: Path) -> Config:
     return settings(own_connection={"sasl": {"mechanism": "PLAIN", "username": "u", "password_file": str(file)}})
 
 
+def with_bearer_token(file: Path) -> Config:
+    return settings(own_connection={"sasl": {"mechanism": "OAUTHBEARER", "token_file": str(file)}})
+
+
+def with_client_secret(file: Path) -> Config:
+    endpoint = {"token_endpoint_url": "https://issuer/token", "client_id": "sidecar", "client_secret_file": str(file)}
+    return settings(own_connection={"sasl": {"mechanism": "OAUTHBEARER", **endpoint}})
+
+
 def with_token(file: Path) -> Config:
     return settings(admin_access={"token_file": str(file)})
 
 
 def test_good_secrets(tmp_path: Path) -> None:
-    """A file of a password and one of a token that only their owner can read cause no finding."""
+    """A file of each kind of secret that only its owner can read causes no finding."""
     file = secret(tmp_path)
-    assert lines(check_secrets(with_password(file))) == lines(check_secrets(with_token(file))) == []
+    for configured in (with_password, with_bearer_token, with_client_secret, with_token):
+        assert lines(check_secrets(configured(file))) == []
     assert lines(check_secrets(settings())) == []
 
 
@@ -36,10 +46,25 @@ def test_good_secrets(tmp_path: Path) -> None:
     ("content", "fault"), [(b"", "is empty"), (b"\r\n", "is empty"), (b"\xff", "is not UTF-8"), (b" \n", "")]
 )
 def test_unusable_password(tmp_path: Path, content: bytes, fault: str) -> None:
-    """A password must not be empty without its line end, and must be UTF-8. Blanks are a password."""
+    """A password or client secret must not be empty without its line end, and must be UTF-8. Blanks are a password."""
     file = secret(tmp_path, content)
-    expected = [f"FAULT own_connection.sasl.password_file: {file} {fault}"] if fault else []
-    assert lines(check_secrets(with_password(file))) == expected
+    for key, configured in (("password_file", with_password), ("client_secret_file", with_client_secret)):
+        expected = [f"FAULT own_connection.sasl.{key}: {file} {fault}"] if fault else []
+        assert lines(check_secrets(configured(file))) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "contains no bearer token (RFC 6750)"),
+        (b"two words", "contains no bearer token (RFC 6750)"),
+        (b"\xff", "is not UTF-8"),
+    ],
+)
+def test_unusable_bearer_token(tmp_path: Path, content: bytes, fault: str) -> None:
+    """The file of a bearer token must have one in UTF-8."""
+    file = secret(tmp_path, content)
+    assert lines(check_secrets(with_bearer_token(file))) == [f"FAULT own_connection.sasl.token_file: {file} {fault}"]
 
 
 @pytest.mark.parametrize(("content", "fault"), [(b"", "is empty"), (b" \n", "is empty"), (b"\xff", "is not UTF-8")])
@@ -58,6 +83,10 @@ def test_unreadable_secret(tmp_path: Path) -> None:
     assert lines(check_secrets(with_password(tmp_path))) == [
         f"FAULT own_connection.sasl.password_file: {tmp_path} cannot be used: is a directory"
     ]
+    for key, config in (("token_file", with_bearer_token(absent)), ("client_secret_file", with_client_secret(absent))):
+        assert lines(check_secrets(config)) == [
+            f"FAULT own_connection.sasl.{key}: {absent} cannot be used: no such file or directory"
+        ]
 
 
 def test_secret_for_everybody(tmp_path: Path) -> None:

@@ -66,6 +66,20 @@ def authenticates(line: Line, name: str) -> None:
     line.exchange(SaslAuthenticateRequest(auth_bytes=f"\0{name}\0secret".encode()), taken, 2)
 
 
+def user_with_token(state: BrokerState) -> Line:
+    """A connection whose mechanism does not show who authenticated. The broker has served it."""
+    line = Line(state)
+    token_accepted(line)
+    return line
+
+
+def token_accepted(line: Line) -> None:
+    """The broker accepts a token by OAUTHBEARER, and serves a request."""
+    line.exchange(SaslHandshakeRequest(mechanism="OAUTHBEARER"), SaslHandshakeResponse(error_code=0, mechanisms=()), 1)
+    authenticates(line, "token")
+    line.exchange(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse(error_code=25), 3)
+
+
 def answers_itself(line: Line, question: Struct, version: int) -> bool:
     """Whether the sidecar answers a question itself. A question for the broker stays unanswered."""
     return to_upstream(line.sends(question, version)) == b""
@@ -245,3 +259,17 @@ def test_zero_rights_seconds_grants_nothing() -> None:
     alice = user(state, "alice")
     for _ in range(3):
         alice.exchange(DESCRIBING, DESCRIBED, 5)
+
+
+def test_reauthentication_drops_grants_of_unnamed_user() -> None:
+    """After another token on the same connection, grants of the first token do not count. A broker other than Kafka may
+    let the connection change its user.
+    """
+    state = guarded()
+    line = user_with_token(state)
+    line.exchange(DESCRIBING, DESCRIBED, 5)
+    assert answers_itself(line, DESCRIBING, 5)
+    token_accepted(line)
+    assert not answers_itself(line, DESCRIBING, 5)
+    line.broker_replies(DESCRIBED, 5)
+    assert answers_itself(line, DESCRIBING, 5)
