@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.certificates import Authority
 from tests.conformance.routes import Route, Run
 from tests.deploy.dashboards import choices, queries
 from tests.deploy.life import GROUP, MOST_MEMBERS, TOPIC, life
@@ -12,7 +15,7 @@ from tests.deploy.prometheus import Prometheus
 from tests.deploy.promql import interpolated, metric_names
 from tests.deploy.test_rules import ALERTS, RECORDS
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import host_port
+from tests.kafka.processes import free_addresses, host_port
 from tests.kafka.sidecar_process import SidecarProcess
 
 PREFIX = "shop"
@@ -54,11 +57,20 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess
     with ExitStack() as stack:
         broker = stack.enter_context(KafkaBroker(folder / "broker"))
         journal = {"folder": str(folder / "journal"), "interval_seconds": 1}
-        settings = {**SETTINGS, "journal": journal}
+        settings = {**SETTINGS, "journal": journal, "listeners": _listeners(broker, folder)}
         beside = SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=settings)
         stack.enter_context(beside)
         stack.enter_context(life(Run(Route("sidecar", broker.sidecar, broker.sasl_sidecar), PREFIX)))
         yield beside
+
+
+def _listeners(broker: KafkaBroker, folder: Path) -> list[dict[str, Any]]:
+    """Returns the clients' listener, and one with TLS, which nobody uses, for the metrics of its certificate."""
+    plain = {"name": "CLIENT", "listen": host_port(broker.sidecar), "upstream": host_port(broker.client)}
+    [address] = free_addresses(1)
+    certificate = Authority(folder / "ca").issue("127.0.0.1").settings
+    secure = {"name": "SECURE", "listen": host_port(address), "upstream": plain["upstream"], "tls": certificate}
+    return [plain, secure]
 
 
 @pytest.fixture(scope="module")
