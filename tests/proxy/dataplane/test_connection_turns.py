@@ -1,9 +1,11 @@
 """How long a client waits while other clients ask for much."""
 
 import os
+import socket
 from collections import Counter
 from contextlib import AsyncExitStack
 from itertools import cycle
+from select import select
 from typing import Any
 
 import pytest
@@ -14,7 +16,15 @@ from group_sidecar.proxy.dataplane import connections, poller
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
 from group_sidecar.proxy.dataplane.outcomes import Answer, Origin
 from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, REQUEST_COST
-from tests.proxy.fakes import AnsweringDispatcher, holds, read_frame, reply_frame, request_frame, running_proxy
+from tests.proxy.fakes import (
+    AnsweringDispatcher,
+    RunningProxy,
+    holds,
+    read_frame,
+    reply_frame,
+    request_frame,
+    running_proxy,
+)
 
 QUESTION = 16
 FLOODING = 20
@@ -32,6 +42,12 @@ def _one_turn_in_a_round(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     monkeypatch.setattr(poller, "TURNS_SECONDS", 0.0)
 
 
+def peer_address(fd: int) -> object:
+    """Returns the address of the other end of a connection."""
+    with socket.socket(fileno=os.dup(fd)) as duplicate:
+        return duplicate.getpeername()
+
+
 class FloodDispatcher(AnsweringDispatcher):
     """Answers questions, whose correlation id is the number of their client.
 
@@ -43,6 +59,7 @@ class FloodDispatcher(AnsweringDispatcher):
 
     Attributes:
         clients: the clients that flood.
+        accepted: the descriptors of the sidecar for these clients.
         other: the other client.
         asked: how many questions of each client were answered.
         most_ahead: by how many questions one client was ahead of another.
@@ -54,16 +71,28 @@ class FloodDispatcher(AnsweringDispatcher):
         self._batches = [cycle(batches) for _ in range(FLOODING)]
         self._unanswered = [0] * FLOODING
         self.clients: list[trio.SocketStream] = []
+        self.accepted: list[int] = []
         self.other: trio.SocketStream | None = None
         self.asked = Counter[int]()
         self.most_ahead = 0
         self.waited: int | None = None
 
+    async def connect(self, shell: RunningProxy, stack: AsyncExitStack) -> None:
+        """Connects all clients, and waits until the sidecar serves them, so that none begins later than another."""
+        self.other = await stack.enter_async_context(await shell.connect())
+        for _ in range(FLOODING):
+            self.clients.append(await stack.enter_async_context(await shell.connect()))
+        connections = shell.connection_manager._connections
+        await holds(lambda: len(connections) == FLOODING + 1)
+        descriptors = {peer_address(each.client.fd): each.client.fd for each in connections.values()}
+        self.accepted = [descriptors[client.socket.getsockname()] for client in self.clients]
+
     def send(self, number: int) -> None:
-        """Sends the next questions of a client."""
+        """Sends the next questions of a client. Returns when they have arrived, because a busy kernel delivers late."""
         self._unanswered[number] = batch = next(self._batches[number])
         data = request_frame(number, api_key=QUESTION) * batch
         assert os.write(self.clients[number].socket.fileno(), data) == len(data)
+        assert select([self.accepted[number]], [], [], 10)[0]
 
     def classify(self, api_key: int, api_version: int, size: int) -> Any:
         if api_key != QUESTION and self.waited is None:
@@ -90,15 +119,11 @@ class FloodDispatcher(AnsweringDispatcher):
 async def test_small_request_overtakes_floods(batches: tuple[int, ...]) -> None:
     """A request waits for a few turns of clients that flood, not for a turn of each. Floods get equal turns."""
     dispatcher = FloodDispatcher(*batches)
-    async with (
-        running_proxy(dispatcher=dispatcher) as shell,
-        await shell.connect() as dispatcher.other,
-        AsyncExitStack() as stack,
-    ):
-        for _ in range(FLOODING):
-            dispatcher.clients.append(await stack.enter_async_context(await shell.connect()))
+    async with running_proxy(dispatcher=dispatcher) as shell, AsyncExitStack() as stack:
+        await dispatcher.connect(shell, stack)
         for number in range(FLOODING):
             dispatcher.send(number)
+        assert dispatcher.other is not None
         assert await read_frame(dispatcher.other) == reply_frame(1, b"small")
     one_turn = min(max(batches), REQUESTS_PER_TURN)
     assert dispatcher.waited is not None
