@@ -15,8 +15,7 @@ from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
 from group_sidecar.proxy.dataplane.poller import Poller
 
 DELIVERY_SECONDS: Final = 2.0
-"""The seconds that a client's kernel may take to acknowledge the last bytes. A client that does not read takes longer
-if its receive buffer is full."""
+"""After this many seconds without an acknowledgement a socket is closed, because its client does not read."""
 DROP_BYTES: Final = 65_536
 """The maximum number of bytes that are read and dropped at a time."""
 
@@ -26,10 +25,11 @@ class DeliveredCloses:
 
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
-        self._deadlines: dict[EndpointSocket, float] = {}
+        self._waiting: dict[EndpointSocket, tuple[int, float]] = {}
+        """The number of unacknowledged bytes of each socket, and when the socket is closed if the number stays."""
 
     def __len__(self) -> int:
-        return len(self._deadlines)
+        return len(self._waiting)
 
     def close(self, endpoint: EndpointSocket, now: float) -> None:
         """Closes a socket when its peer has received all bytes. The poller must not watch the socket any more.
@@ -40,23 +40,26 @@ class DeliveredCloses:
         """
         try:
             endpoint.shut()
-            if endpoint.unacknowledged_bytes:
+            if count := endpoint.unacknowledged_bytes:
                 self._poller.watch(endpoint.fd, EPOLLIN, partial(self._drop, endpoint))
-                self._deadlines[endpoint] = now + DELIVERY_SECONDS
+                self._waiting[endpoint] = count, now + DELIVERY_SECONDS
                 return
         except OSError:
             pass  # The connection is broken, so nothing can be delivered.
         endpoint.close()
 
     def sweep(self, now: float) -> None:
-        """Closes the sockets whose bytes were acknowledged, and those whose time is over."""
-        for endpoint, deadline in [*self._deadlines.items()]:
-            if now > deadline or not endpoint.unacknowledged_bytes:
+        """Closes the sockets whose bytes were acknowledged, and those whose client reads no more."""
+        for endpoint, (last_count, deadline) in [*self._waiting.items()]:
+            count = endpoint.unacknowledged_bytes
+            if not count or (count >= last_count and now > deadline):
                 self._finish(endpoint)
+            elif count < last_count:
+                self._waiting[endpoint] = count, now + DELIVERY_SECONDS
 
     def close_all(self) -> None:
         """Closes all sockets now."""
-        for endpoint in [*self._deadlines]:
+        for endpoint in [*self._waiting]:
             self._finish(endpoint)
 
     def _drop(self, endpoint: EndpointSocket, _: int) -> None:
@@ -71,6 +74,6 @@ class DeliveredCloses:
         self._finish(endpoint)
 
     def _finish(self, endpoint: EndpointSocket) -> None:
-        del self._deadlines[endpoint]
+        del self._waiting[endpoint]
         self._poller.forget(endpoint.fd)
         endpoint.close()

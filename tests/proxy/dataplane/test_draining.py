@@ -306,6 +306,25 @@ async def test_socket_closes_at_deadline() -> None:
         assert len(closes) == 0
 
 
+async def test_deadline_moves_while_client_reads() -> None:
+    """A client that goes on reading gets all bytes, however long it takes."""
+    async with closing() as (closes, ours, endpoint):
+        sent = fill(endpoint.fd)
+        closes.close(endpoint, 0)
+        ours.settimeout(10)
+        ours.sendall(b"unread")  # If the socket closes while it contains unread bytes, the connection is reset.
+        now, received = 0.0, 0
+        while closes:
+            before = endpoint.unacknowledged_bytes
+            while endpoint.unacknowledged_bytes == before:
+                received += len(ours.recv(1 << 16))
+            now += DELIVERY_SECONDS + 0.1
+            closes.sweep(now)
+        while chunk := ours.recv(1 << 16):
+            received += len(chunk)
+        assert received == sent
+
+
 async def test_socket_closes_with_its_client() -> None:
     """A socket closes when its client has closed, even if the client did not read everything."""
     async with closing() as (closes, ours, endpoint):
