@@ -228,7 +228,13 @@ class Connection:
 
     # Reading.
 
-    def _read(self, endpoint: EndpointSocket, events: int) -> bytes:
+    def read(self, endpoint: EndpointSocket, events: int) -> bytes:
+        """Reads a chunk.
+
+        Raises:
+            BlockingIOError: no bytes have arrived.
+            OSError: the connection is broken.
+        """
         if self.shared.budget.exceeded:
             endpoint.read_size = min(endpoint.read_size, FREE_BYTES)
         try:
@@ -236,8 +242,6 @@ class Connection:
         except BlockingIOError:
             if endpoint.may_have_more:  # A part of a TLS record has arrived, and the rest is perhaps there.
                 self.rearm(endpoint)
-            if endpoint.backlog:  # TLS itself had to send bytes.
-                self._watch()
             raise
         if endpoint.may_have_more or (chunk and events & EPOLLRDHUP):
             self.rearm(endpoint)
@@ -249,13 +253,17 @@ class Connection:
 
     def _read_client(self, events: int) -> None:
         try:
-            chunk = self._read(self.client, events)
+            chunk = self.read(self.client, events)
         except BlockingIOError:
             return
         except OSError as error:
-            self.finish(_client_fault(error))
+            self.client_failed(error)
             return
         self.receive_from_client(chunk)
+
+    def client_failed(self, error: OSError) -> None:
+        """Closes the connection because its client cannot be read."""
+        self.finish(CloseReason.TLS_FAILED if isinstance(error, SSLError) else CloseReason.CLIENT_CLOSED)
 
     def receive_rest(self) -> None:
         """Serves bytes of the client that arrived before the poller watched its socket."""
@@ -263,7 +271,7 @@ class Connection:
             if rest := self.client.read_rest():
                 self.receive_from_client(rest)
         except OSError as error:
-            self.finish(_client_fault(error))
+            self.client_failed(error)
         except Exception:  # noqa: BLE001  As in client_ready.
             self.fail()
 
@@ -313,7 +321,7 @@ class Connection:
             self._splice_reply()
             return
         try:
-            chunk = self._read(self.upstream, events)
+            chunk = self.read(self.upstream, events)
         except BlockingIOError:
             return
         except OSError:
@@ -396,6 +404,17 @@ class Connection:
                 return
         if not (session.can_use_fast_path and self.flowing) or client.backlog or upstream.backlog:
             self._watch()
+
+    def send_rest(self, endpoint: EndpointSocket, rest: bytes) -> None:
+        """Sends the bytes that the outbox of the compiled fast path could not send, as they are."""
+        try:
+            endpoint.send_wire(rest)
+        except OSError:
+            if endpoint is self.client:
+                self.finish(CloseReason.CLIENT_CLOSED)
+                return
+            self._give_up_upstream()
+        self._watch()
 
     def _give_up_upstream(self) -> None:
         """Drops the backlog of a broker that accepts no more bytes. Replies that the broker has sent still go to the
@@ -588,11 +607,6 @@ class Connection:
             self.session.close(shared.poller.now)
         except Exception:  # noqa: BLE001  As in client_ready.
             log.exception("a connection failed while it was closed", client=self.session.origin.client_host)
-
-
-def _client_fault(error: OSError) -> CloseReason:
-    """Returns why a connection ends whose client cannot be read."""
-    return CloseReason.TLS_FAILED if isinstance(error, SSLError) else CloseReason.CLIENT_CLOSED
 
 
 def _coalesced(commands: list[Command]) -> list[Command]:

@@ -118,7 +118,7 @@ class ConnectionManager:
         if self._timeouts.authentication:
             connection.authentication_due = now + self._timeouts.authentication
         handler: Connection | FastPath = connection
-        if FAST_PATH and self._outbox and client.is_plain and upstream.is_plain:
+        if FAST_PATH and self._outbox:
             handler = FAST_PATH(connection, self._outbox)
         self.poller.watch(connection.client.fd, connection.client.interest, handler.client_ready)
         try:

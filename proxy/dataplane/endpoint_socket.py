@@ -98,6 +98,10 @@ class EndpointSocket:
 
     def send(self, data: bytes) -> None:
         """Sends the bytes that the peer accepts now and keeps the rest. Raises OSError if the connection is broken."""
+        self.send_wire(data)
+
+    def send_wire(self, data: bytes) -> None:
+        """Sends bytes as they are, although the socket may have TLS. See `send`."""
         if self.backlog:
             self.backlog.append(memoryview(data))
             return

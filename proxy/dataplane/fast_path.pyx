@@ -19,7 +19,6 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 from group_sidecar.metrics.listener_counters import CloseReason
-from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.endpoint_socket import SMALL_READ_BYTES
 from group_sidecar.proxy.dataplane.framing import PASS as _PASS
 from group_sidecar.proxy.dataplane.poller import MAX_EVENTS_PER_ROUND
@@ -123,12 +122,14 @@ cdef class FastPath:
     cdef object connection, connections, counters, number
     cdef Outbox outbox
     cdef int client_fd, upstream_fd
+    cdef bint client_is_plain, upstream_is_plain
 
     def __cinit__(self, connection, Outbox outbox):
         self.connection, self.outbox = connection, outbox
         self.connections, self.counters = connection.shared.connections, connection.counters
         self.number = connection.session.origin.number
         self.client_fd, self.upstream_fd = connection.client.fd, connection.upstream.fd
+        self.client_is_plain, self.upstream_is_plain = connection.client.is_plain, connection.upstream.is_plain
 
     def client_ready(self, int events):
         """Serves the client's socket, which is ready or broken."""
@@ -139,6 +140,9 @@ cdef class FastPath:
                 connection.client_ready(events)
             return
         try:
+            if not self.client_is_plain:
+                self.read_tls_client()
+                return
             received = recv(self.client_fd, buffer, READ_SIZE, MSG_DONTWAIT)
             if received < 0:
                 if errno != EAGAIN and errno != EINTR and self.flush_outbox():
@@ -156,10 +160,26 @@ cdef class FastPath:
             self.flush_outbox()
             connection.fail()
 
+    cdef int read_tls_client(self) except -1:
+        try:
+            chunk = self.connection.read(self.connection.client, EPOLLIN)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if self.flush_outbox():
+                self.connection.client_failed(error)
+            return 0
+        if chunk:
+            self.receive_from_client(chunk)
+        elif self.flush_outbox():
+            self.connection.receive_from_client(chunk)
+
     cdef int receive_from_client(self, bytes chunk) except -1:
         """Passes a chunk on through the outbox if the session permits, otherwise as `Connection` does."""
         action = self.connection.inspect_request(chunk)
         if action is PASS:
+            if not self.upstream_is_plain:
+                chunk = self.connection.upstream.encrypt(chunk)
             self.outbox.take(self, self.upstream_fd, chunk)
         elif self.flush_outbox():
             self.connection.execute_inspected_request(chunk, action)
@@ -173,6 +193,9 @@ cdef class FastPath:
                 connection.upstream_ready(events)
             return
         try:
+            if not self.upstream_is_plain:
+                self.read_tls_upstream()
+                return
             received = recv(self.upstream_fd, buffer, READ_SIZE, MSG_DONTWAIT)
             if received < 0 and (errno == EAGAIN or errno == EINTR):
                 return
@@ -189,10 +212,25 @@ cdef class FastPath:
             self.flush_outbox()
             connection.fail()
 
+    cdef int read_tls_upstream(self) except -1:
+        try:
+            chunk = self.connection.read(self.connection.upstream, EPOLLIN)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            chunk = b""  # A reset is handled like a close.
+        if chunk:
+            self.receive_from_upstream(chunk)
+        elif self.flush_outbox():
+            self.connection.receive_from_upstream(chunk)
+
     cdef int receive_from_upstream(self, bytes chunk) except -1:
         """Handles a chunk of the broker as `receive_from_client` handles a chunk of the client."""
         action = self.connection.inspect_reply(chunk)
         if action is PASS:
+            self.counters.sent_bytes += PyBytes_GET_SIZE(chunk)
+            if not self.client_is_plain:
+                chunk = self.connection.client.encrypt(chunk)
             self.outbox.take(self, self.client_fd, chunk)
         elif self.flush_outbox():
             self.connection.execute_inspected_reply(chunk, action)
@@ -208,10 +246,7 @@ cdef class FastPath:
         return self.number in self.connections
 
     cdef int finish_send(self, int fd, bytes chunk, Py_ssize_t sent) except -1:
-        """Counts the bytes that the peer accepted, and hands the rest to the connection. `sent` below 0 is an error."""
-        sent = max(sent, 0)
-        if fd == self.client_fd:
-            self.counters.sent_bytes += sent
+        """Hands the bytes that the peer did not accept to the connection. `sent` below 0 is an error."""
         if sent < PyBytes_GET_SIZE(chunk) and self.is_open():
-            rest = chunk[sent:]
-            self.connection.execute([ToClient(rest) if fd == self.client_fd else ToUpstream(rest)])
+            connection = self.connection
+            connection.send_rest(connection.client if fd == self.client_fd else connection.upstream, chunk[max(sent, 0):])

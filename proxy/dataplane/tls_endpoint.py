@@ -51,15 +51,16 @@ class TlsEndpoint(EndpointSocket):
         self._ended = False
 
     def read(self) -> bytes:
-        """See EndpointSocket. Raises ssl.SSLError, which is an OSError, if the peer breaks TLS."""
+        """See EndpointSocket. Raises ssl.SSLError, which is an OSError, if the peer breaks TLS.
+
+        What OpenSSL itself has to send after a read, such as an alert, leaves with the next records or at `close`.
+        """
         chunk = b"" if self._ended else super().read()
         if chunk:
             self._incoming.write(chunk)
         else:
             self._incoming.write_eof()
         count = self._decrypt()
-        if self._outgoing.pending:  # OpenSSL answers messages that are not data, such as a key update.
-            super().send(self._outgoing.read())
         if count:
             self.may_have_more = self.may_have_more or self._ended
             return bytes(_view[:count])
@@ -69,11 +70,13 @@ class TlsEndpoint(EndpointSocket):
 
     def _decrypt(self) -> int:
         """Decrypts the records that have arrived into the shared buffer. Returns how many bytes there are."""
-        count = 0
+        count: int = 0
         read: Any = self._tls.read  # It returns a number if it gets a buffer, but is declared to return bytes.
         try:
             while got := read(len(_plain) - count, _view[count:]):
                 count += got
+                if not (self._incoming.pending or self._incoming.eof or self._tls.pending()):
+                    return count  # Another read would raise SSLWantReadError, which takes longer than this check.
             self._ended = True
         except ssl.SSLWantReadError:
             pass
@@ -90,8 +93,12 @@ class TlsEndpoint(EndpointSocket):
         """See EndpointSocket."""
         view = memoryview(data)
         for start in range(0, len(data), ENCRYPT_BYTES):
-            self._tls.write(view[start : start + ENCRYPT_BYTES])
-            super().send(self._outgoing.read())
+            self.send_wire(self.encrypt(view[start : start + ENCRYPT_BYTES]))
+
+    def encrypt(self, data: bytes | memoryview) -> bytes:
+        """Returns records of TLS with these bytes. `send_wire` must be called with all records in order."""
+        self._tls.write(data)
+        return self._outgoing.read()
 
     def shut(self) -> None:
         """See EndpointSocket. Ends TLS first."""
