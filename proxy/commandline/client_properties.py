@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from group_sidecar.proxy.commandline.java_properties import parse_login_module, parse_properties
+from group_sidecar.proxy.runtime.os_errors import reason_of
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -72,7 +73,7 @@ def read_client_properties(file: Path) -> ClientProperties:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise PropertyError(_file_fault(error)) from None
+        raise PropertyError(reason_of(error)) from None
     try:
         given = {key: value.strip() for key, value in parse_properties(content).items()}
     except ValueError as error:
@@ -157,7 +158,7 @@ def _trust(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
             raise PropertyError(f"ssl.truststore.location: {location} has no certificates in PEM") from None
         raise PropertyError("ssl.truststore.certificates: has no certificates in PEM") from None
     except OSError as error:
-        raise PropertyError(f"ssl.truststore.location: {location}: {_file_fault(error)}") from None
+        raise PropertyError(f"ssl.truststore.location: {location}: {reason_of(error)}") from None
 
 
 def _present_certificate(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
@@ -191,7 +192,7 @@ def _load_key(context: ssl.SSLContext, file: Path, given: Mapping[str, str], nam
         hint = "must have a key and its certificates in PEM; an encrypted key needs ssl.key.password"
         raise PropertyError(f"{name}: {label} {hint}") from None
     except OSError as error:
-        raise PropertyError(f"{name}: {label}: {_file_fault(error)}") from None
+        raise PropertyError(f"{name}: {label}: {reason_of(error)}") from None
 
 
 def _require_pem(given: Mapping[str, str], store: str, command: str) -> None:
@@ -213,7 +214,3 @@ def _require_pem(given: Mapping[str, str], store: str, command: str) -> None:
 
 def _shown(value: str) -> str:
     return value if value.isascii() and value.isprintable() and len(value) <= MAX_SHOWN else "this value"
-
-
-def _file_fault(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

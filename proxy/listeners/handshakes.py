@@ -13,6 +13,7 @@ from group_sidecar.proxy.config.listener_sections import Listener, ListenerTls, 
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
 from group_sidecar.proxy.dataplane.tls_endpoint import TlsEndpoint, TlsState
 from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader, ProxyHeader, ProxyHeaderReader
+from group_sidecar.proxy.runtime.os_errors import reason_of
 from group_sidecar.proxy.tls.certificates import expires_at
 from group_sidecar.proxy.tls.contexts import (
     ReloadingContext,
@@ -181,4 +182,4 @@ async def _read_proxy_header(client: socket.socket, seconds: float) -> ProxyHead
     except trio.TooSlowError:
         raise BadProxyHeader(f"no PROXY header within {seconds:g} s") from None
     except OSError as error:
-        raise BadProxyHeader((error.strerror or str(error)).lower()) from None
+        raise BadProxyHeader(reason_of(error)) from None

@@ -23,6 +23,7 @@ from group_sidecar.proxy.listeners.admission import Admission, AdmissionLimits, 
 from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.logging import log
+from group_sidecar.proxy.runtime.os_errors import reason_of
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from group_sidecar.proxy.tls.handshake import HandshakeError
 
@@ -142,7 +143,7 @@ class Server:
                 if pending_client is not None:
                     nursery.start_soon(self._connect_and_admit, pending_client, port)
         except OSError as error:
-            self._admission.warn("no connection can be accepted", _reason(error))
+            self._admission.warn("no connection can be accepted", reason_of(error))
             self._pause(acceptor, EXHAUSTED_SECONDS, nursery)
 
     def _throttle(
@@ -213,7 +214,7 @@ class Server:
             target = admission.connected(address, upstream)
         except OSError as error:
             port.counters.upstream_connect_failures += 1
-            admission.warn(UNREACHABLE, _reason(error), address=str(address))
+            admission.warn(UNREACHABLE, reason_of(error), address=str(address))
             self._on_reachability_changed(address)
             raise _Refused(CloseReason.UPSTREAM_UNREACHABLE) from None
         except Exception as error:  # noqa: BLE001  A broker may have advertised an invalid host name.
@@ -250,7 +251,3 @@ class _Refused(Exception):
     def __init__(self, reason: CloseReason) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
