@@ -21,7 +21,7 @@ LOGIN_MODULES = (
 )
 MAX_SHOWN = 64
 """The maximum length of a value that an error repeats."""
-_KAFKAS_MECHANISM, _KAFKAS_STORE = "GSSAPI", "JKS"
+_DEFAULT_MECHANISM, _DEFAULT_STORE = "GSSAPI", "JKS"
 """Kafka's defaults of `sasl.mechanism` and of both store types."""
 _TRUSTSTORE_AS_PEM = "keytool -list -rfc -keystore {store} > {pem}"
 _KEYSTORE_AS_PEM = "openssl pkcs12 -in {store} -nodes -out {pem}"
@@ -34,7 +34,10 @@ class PropertyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SaslLogin:
-    """A user, as in `sasl.jaas.config`."""
+    """A user, as in `sasl.jaas.config`.
+
+    This is not the `Sasl` of the settings, because the module of the settings would slow `--help` down.
+    """
 
     mechanism: str
     username: str
@@ -103,7 +106,7 @@ def _timeout(given: Mapping[str, str]) -> float | None:
 
 
 def _sasl(given: Mapping[str, str]) -> SaslLogin:
-    mechanism = given.get("sasl.mechanism", _KAFKAS_MECHANISM)
+    mechanism = given.get("sasl.mechanism", _DEFAULT_MECHANISM)
     if mechanism not in MECHANISMS:
         by_default = "" if "sasl.mechanism" in given else ", Kafka's default,"
         supported = ", ".join(MECHANISMS)
@@ -197,14 +200,14 @@ def _load_key(context: ssl.SSLContext, file: Path, given: Mapping[str, str], nam
 
 def _require_pem(given: Mapping[str, str], store: str, command: str) -> None:
     """Raises PropertyError if a store is not PEM. The text contains the command that converts the store."""
-    kind = given.get(f"ssl.{store}.type", _KAFKAS_STORE).upper()
+    kind = given.get(f"ssl.{store}.type", _DEFAULT_STORE).upper()
     if kind == "PEM":
         return
     location = given.get(f"ssl.{store}.location", "")
     file = location or f"{store}.jks"
     pem = f"{store}.pem"
     converted = command.format(store=file, pem=pem)
-    if store == "keystore" and kind == _KAFKAS_STORE:
+    if store == "keystore" and kind == _DEFAULT_STORE:
         converted = f"{_TO_PKCS12.format(store=file)} && {command.format(store=f'{file}.p12', pem=pem)}"
     by_default = "" if f"ssl.{store}.type" in given else ", Kafka's default,"
     raise PropertyError(
