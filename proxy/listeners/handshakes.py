@@ -123,7 +123,8 @@ class ListenerHandshakes:
             raise
         except trio.TooSlowError:
             self._counters.handshake_failed(side, TlsFailure.TIMEOUT)
-            raise HandshakeError(TlsFailure.TIMEOUT, f"no handshake within {self._seconds:g} s") from None
+            reason = f"no handshake within {self._seconds:g} s (limits.handshake_seconds)"
+            raise HandshakeError(TlsFailure.TIMEOUT, reason) from None
         self._counters.handshake_done(side)
         return state
 
@@ -180,6 +181,6 @@ async def _read_proxy_header(client: socket.socket, seconds: float) -> ProxyHead
                 if header := reader.feed(chunk):
                     return header
     except trio.TooSlowError:
-        raise BadProxyHeader(f"no PROXY header within {seconds:g} s") from None
+        raise BadProxyHeader(f"no PROXY header within {seconds:g} s (limits.handshake_seconds)") from None
     except OSError as error:
         raise BadProxyHeader(reason_of(error)) from None

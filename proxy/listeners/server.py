@@ -211,7 +211,7 @@ class Server:
         # A refused client sees that its connection is closed at once, and retries later as after a refused connection.
         try:
             upstream = await self._connect(address, pending.attempt)
-            target = admission.connected(address, upstream)
+            target = admission.remember_target(address, upstream)
         except OSError as error:
             port.counters.upstream_connect_failures += 1
             admission.warn(UNREACHABLE, reason_of(error), address=str(address))
@@ -241,7 +241,7 @@ class Server:
         if attempt is not None:
             with trio.move_on_after(CONNECT_SECONDS), suppress(OSError):
                 return await _connected(attempt)
-            self._admission.forget(address)
+            self._admission.forget_target(address)
         return await connect(address)
 
 
