@@ -4,7 +4,6 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
 
 import trio
 
@@ -26,13 +25,6 @@ from group_sidecar.proxy.tls.handshake import HandshakeError, handshake
 
 PROXY_HEADER_CHUNK = 4_096
 """Bytes of one read of a PROXY header. What follows the header is kept."""
-
-
-class NamedHost(NamedTuple):
-    """The client's host from a PROXY header, and the bytes that the client has sent after the header."""
-
-    host: str
-    received: bytes
 
 
 class ListenerHandshakes:
@@ -60,22 +52,19 @@ class ListenerHandshakes:
         self._last_upstreams: dict[str, ssl.SSLObject] = {}
         """The last TLS connection to each broker, whose session may be resumed."""
 
-    async def read_proxy_header(self, descriptor: int, host: str) -> NamedHost:
-        """Returns what the PROXY header of a client that has connected contains.
+    async def read_proxy_header(self, descriptor: int) -> ProxyHeader:
+        """Returns the PROXY header of a client that has connected.
 
-        Args:
-            descriptor: the client's non-blocking socket, which stays the caller's.
-            host: the host from which the connection comes. It is returned if the header names no client.
+        `descriptor`: the client's non-blocking socket, which the caller still owns.
 
         Raises:
             BadProxyHeader: the connection does not begin with a PROXY header.
         """
         client = socket.socket(fileno=descriptor)
         try:
-            header = await _read_proxy_header(client, self._seconds)
+            return await _read_proxy_header(client, self._seconds)
         finally:
             client.detach()
-        return NamedHost(header.source or host, header.rest)
 
     async def accept(self, descriptor: int, received: bytes) -> EndpointSocket:
         """Returns the endpoint of a client that has connected.

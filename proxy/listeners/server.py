@@ -184,12 +184,12 @@ class Server:
         if pending.counted_host is not None or port.handshakes is None:
             return pending
         try:
-            host, received = await port.handshakes.read_proxy_header(pending.client, pending.host)
+            header = await port.handshakes.read_proxy_header(pending.client)
         except BadProxyHeader as error:
             where = {"client": pending.host, "listener": port.counters.name}
             self._admission.warn("a client sent no PROXY header", str(error), **where)
             raise _Refused(CloseReason.PROXY_HEADER) from None
-        counted = self._admission.count_address(pending, host, received)
+        counted = self._admission.count_address(pending, header.source or pending.host, header.rest)
         if counted is None:
             raise _Refused(CloseReason.ADDRESS_LIMIT)
         return counted
