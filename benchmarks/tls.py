@@ -28,7 +28,6 @@ from benchmarks.targets import BROKER, CONNECTIONS, DIRECT, JAVA_OPTIONS, Target
 from benchmarks.workloads import HEARTBEAT, RECORD, Asker, consume, one_by_one, produce, side_by_side
 from scripts.bootstrap import haproxy
 from tests.certificates import Authority, Certificate
-from tests.conformance.test_tls import as_java_reads_it
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address, ChildProcess, host_port
 from tests.kafka.sidecar_process import SidecarProcess
@@ -98,7 +97,7 @@ def running(folder: Path) -> Iterator[tuple[Keys, list[Target], KafkaBroker]]:
     authority = Authority(folder / "ca")
     keys = Keys(authority, authority.issue("127.0.0.1"))
     keystore = folder / "broker.pem"
-    keystore.write_bytes(as_java_reads_it(keys.server))
+    keystore.write_bytes(keys.server.java_keystore)
     secure = ("TLS_DIRECT", "AGAIN")
     names = ("CLIENT", "DIRECT", "CONTROLLER", "HAPROXY")
     protocols = [*(f"{name}:PLAINTEXT" for name in names), *(f"{name}:SSL" for name in secure)]
