@@ -2,8 +2,8 @@
 
     python -m benchmarks.tls [--quick]
 
-All clients speak TLS. The broker's own listener with TLS is the direct connection. The sidecar and HAProxy end TLS in
-front of a plain listener of the broker on the loopback. A second listener of the same sidecar encrypts again.
+All clients speak TLS. The broker's own listener with TLS is the direct connection. The sidecar and HAProxy terminate
+TLS in front of a plain listener of the broker on the loopback. A second listener of the same sidecar re-encrypts.
 """
 
 import argparse
@@ -28,7 +28,6 @@ from benchmarks.targets import BROKER, CONNECTIONS, DIRECT, JAVA_OPTIONS, Target
 from benchmarks.workloads import HEARTBEAT, RECORD, Asker, consume, one_by_one, produce, side_by_side
 from scripts.bootstrap import haproxy
 from tests.certificates import Authority, Certificate
-from tests.conformance.test_tls import as_java_reads_it
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address, ChildProcess, host_port
 from tests.kafka.sidecar_process import SidecarProcess
@@ -38,7 +37,7 @@ AT_LEAST = 2
 TO_READ, TO_WRITE = "to-read", "to-write"
 RECORDS, MANY, FEW, OPENED = 200_000, 10_000, 4_000, 300
 QUICK_SHARE = 4
-AGAIN = "sidecar, encrypted again"
+AGAIN = "sidecar, re-encrypted"
 SHORT = {"retention.bytes": "200000000", "segment.bytes": "100000000"}
 
 
@@ -94,11 +93,11 @@ def _open_all(count: int, context: ssl.SSLContext, address: Address) -> float:
 
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[Keys, list[Target], KafkaBroker]]:
-    """Runs a broker with and without TLS, and all that ends TLS in front of it, for the length of a with statement."""
+    """Runs a broker with and without TLS, and the proxies that terminate TLS, for the length of a with statement."""
     authority = Authority(folder / "ca")
     keys = Keys(authority, authority.issue("127.0.0.1"))
     keystore = folder / "broker.pem"
-    keystore.write_bytes(as_java_reads_it(keys.server))
+    keystore.write_bytes(keys.server.java_keystore)
     secure = ("TLS_DIRECT", "AGAIN")
     names = ("CLIENT", "DIRECT", "CONTROLLER", "HAPROXY")
     protocols = [*(f"{name}:PLAINTEXT" for name in names), *(f"{name}:SSL" for name in secure)]
@@ -149,7 +148,7 @@ def _sidecars(stack: ExitStack, folder: Path, broker: KafkaBroker, keys: Keys) -
     sidecar.wait_for_log()
     process = psutil.Process(sidecar.process.running.pid)
     return [
-        Target("sidecar", broker.sidecar, process, "this one", "TLS ends here; as in the section on forwarding"),
+        Target("sidecar", broker.sidecar, process, "this one", "terminates TLS; as in the section on forwarding"),
         Target(AGAIN, again, process, "this one", "another listener of the same process"),
     ]
 
@@ -166,7 +165,7 @@ def _haproxy(stack: ExitStack, program: str, folder: Path, broker: KafkaBroker, 
     child = stack.enter_context(ChildProcess([program, "-db", "-f", str(file)], folder / "haproxy.log"))
     child.wait_until(lambda: _accepts(listen, keys.context))
     output = subprocess.run([program, "-v"], capture_output=True, text=True, check=True).stdout
-    return Target("HAProxy (C)", listen, psutil.Process(child.running.pid), output.split()[2], "TLS ends here")
+    return Target("HAProxy (C)", listen, psutil.Process(child.running.pid), output.split()[2], "terminates TLS")
 
 
 def _accepts(address: Address, context: ssl.SSLContext) -> bool:
@@ -199,9 +198,9 @@ def measure(quick: bool) -> Section:
 
 
 INTRODUCTION = """\
-`python -m benchmarks.tls` starts a broker with a TLS listener, and a sidecar and HAProxy that end TLS in front of a
-plain listener of the same broker. The same clients send the same load over TLS 1.3 to each of them in turn, for
-{rounds} rounds after a warm-up round. Clients, proxies and the broker share the machine.
+`python -m benchmarks.tls` starts a broker with a TLS listener, and a sidecar and HAProxy that terminate TLS in
+front of a plain listener of the same broker. The same clients send the same load over TLS 1.3 to each of them in turn,
+for {rounds} rounds after a warm-up round. Clients, proxies and the broker share the machine.
 """
 RATIOS = """\
 Compared with TLS to the broker itself: the figure of each target divided by the direct figure **of the same round**, as

@@ -204,21 +204,14 @@ class Sidecar:
         self._traffic = TrafficCounters()
         self._listeners = {each: self._traffic.add_listener(each.name) for each in config.client_listeners}
         limits = config.limits
-        self._handshakes = {each.name: _handshakes(each, count, limits) for each, count in self._listeners.items()}
+        self._handshakes = {
+            each.name: _handshakes(each, counters, limits) for each, counters in self._listeners.items()
+        }
         self._brokers = ServedBrokers()
         self._poller, self._hosted = poller or Poller(), poller is not None
         self._supervisor = Supervisor()
         self._poller.failed = partial(self._supervisor.failed, Task.DEFERRED)
-        timeouts = InactivityTimeouts(
-            limits.idle_seconds, limits.stalled_seconds, limits.reply_seconds, limits.authentication_seconds
-        )
-        self._connection_manager = ConnectionManager(
-            self._poller,
-            timeouts,
-            most_bytes=limits.buffered_bytes,
-            most_per_address=limits.connections_per_address,
-            batched=config.io_uring,
-        )
+        self._connection_manager = _connection_manager(config, self._poller)
         self._session_limits = SessionLimits(limits.largest_frame, limits.in_flight_requests, limits.kept_bytes)
         self._max_connections = limits.connections if connections is None else connections
         self._server = Server(
@@ -228,12 +221,10 @@ class Sidecar:
             self._supervisor,
             self._brokers.probe_now,
         )
-        self._fact_counters = FactCounters(CollectorRegistry(), max_groups=config.limits.groups)
-        self._recorder = FlightRecorder(config.limits.flight_recorder, began=time.time())
+        self._fact_counters = FactCounters(CollectorRegistry(), max_groups=limits.groups)
+        self._recorder = FlightRecorder(limits.flight_recorder, began=time.time())
         self._event_log = EventLog()
-        own = config.own_connection_in_force
-        connect = partial(OwnCredentials(own).connect, own.address or config.broker_address)
-        self._journal_writer = JournalWriter(config.sidecar_id, config.journal, connect) if config.journal else None
+        self._journal_writer = _journal_writer(config)
         self._observers = (
             self._fact_counters.observe,
             self._recorder.observe,
@@ -249,7 +240,16 @@ class Sidecar:
         self._active_policies = ActivePolicies()
         self._apply_policies(config)
         self._reloader = ConfigReloader(config, read, self._apply_policies)
-        self._sources = ScrapeSources(
+        self._sources = self._scrape_sources()
+        self._shared_snapshot = SharedSnapshot(
+            self._brokers.managers, self._epoch, self._active_policies.max_members, self._drift
+        )
+        self._scraper = Scraper(self._sources, self._epoch)
+
+    def _scrape_sources(self) -> ScrapeSources:
+        """Returns what a scrape reads: the counters, and functions that return the current state."""
+        metrics = self._config.metrics
+        return ScrapeSources(
             managers=self._brokers.managers,
             traffic=self._traffic,
             fact_counters=self._fact_counters,
@@ -264,15 +264,11 @@ class Sidecar:
             max_members=self._active_policies.max_members,
             last_reload=lambda: self._reloader.last,
             task_failures=self._supervisor.counts,
-            detail=Detail(config.metrics.detail),
-            is_shown=group_filter(config.metrics.allow, config.metrics.deny),
-            max_series=config.metrics.series,
+            detail=Detail(metrics.detail),
+            is_shown=group_filter(metrics.allow, metrics.deny),
+            max_series=metrics.series,
             drift=self._drift,
         )
-        self._shared_snapshot = SharedSnapshot(
-            self._brokers.managers, self._epoch, self._active_policies.max_members, self._drift
-        )
-        self._scraper = Scraper(self._sources, self._epoch)
 
     def _apply_policies(self, config: Config) -> None:
         """Replaces the active policies by those of these settings."""
@@ -524,6 +520,30 @@ class Sidecar:
             for copy in self._brokers.copies():
                 for _ in copy.relist(trio.current_time()):
                     await trio.lowlevel.checkpoint()
+
+
+def _connection_manager(config: Config, poller: Poller) -> ConnectionManager:
+    """Returns the connection manager with the limits of the settings."""
+    limits = config.limits
+    timeouts = InactivityTimeouts(
+        limits.idle_seconds, limits.stalled_seconds, limits.reply_seconds, limits.authentication_seconds
+    )
+    return ConnectionManager(
+        poller,
+        timeouts,
+        most_bytes=limits.buffered_bytes,
+        most_per_address=limits.connections_per_address,
+        batched=config.io_uring,
+    )
+
+
+def _journal_writer(config: Config) -> JournalWriter | None:
+    """Returns the writer of the journal, or None if no journal is configured."""
+    if config.journal is None:
+        return None
+    own = config.own_connection_in_force
+    connect = partial(OwnCredentials(own).connect, own.address or config.broker_address)
+    return JournalWriter(config.sidecar_id, config.journal, connect)
 
 
 def _handshakes(listener: Listener, counters: ListenerCounters, limits: Limits) -> ListenerHandshakes | None:

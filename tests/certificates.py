@@ -5,6 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives import serialization as pem
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,11 @@ class Certificate:
     def settings(self) -> dict[str, str]:
         """The settings that name the files."""
         return {"certificate_file": str(self.certificate_file), "key_file": str(self.key_file)}
+
+    @property
+    def java_keystore(self) -> bytes:
+        """The content of a PEM keystore for Kafka's `ssl.keystore.location`."""
+        return java_keystore(self.key_file.read_bytes(), self.certificate_file.read_bytes())
 
 
 class Authority:
@@ -39,3 +45,15 @@ class Authority:
         files.certificate_file.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         made.private_key_pem.write_to_path(files.key_file)
         return files
+
+
+def java_keystore(key: bytes, chain: bytes) -> bytes:
+    """Returns a PEM keystore: the key, in PKCS #8 as Java requires, and the certificate chain."""
+    private_key = pem.load_pem_private_key(key, None)
+    return private_key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()) + chain
+
+
+def java_keystore_of(certificate: trustme.LeafCert) -> bytes:
+    """Returns a PEM keystore with a certificate of trustme."""
+    chain = b"".join(part.bytes() for part in certificate.cert_chain_pems)
+    return java_keystore(certificate.private_key_pem.bytes(), chain)

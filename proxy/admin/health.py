@@ -62,9 +62,9 @@ class Health:
         ready = is_ready(brokers)
         body: dict[str, object] = {"ready": ready, "brokers": brokers}
         if not ready:
-            reasons = {each.broker: each for each in unreachable}
+            by_broker = {each.broker: each for each in unreachable}
             body["reasons"] = [
-                _sentence(broker, condition, reasons)
+                _sentence(broker, condition, by_broker)
                 for broker, conditions in brokers.items()
                 for condition, holds in conditions.items()
                 if not holds
@@ -86,6 +86,6 @@ def _reply(condition: str, reasons: list[str]) -> Response:
 
 
 def _sentence(broker: str, condition: str, unreachable: Mapping[str, Unreachable]) -> str:
-    said = _CONDITIONS.get(condition, f"is not {condition}")
+    lacks = _CONDITIONS.get(condition, f"is not {condition}")
     why = f": {unreachable[broker].reason}" if condition == "reachable" and broker in unreachable else ""
-    return f"the broker {broker} {said}{why}"
+    return f"the broker {broker} {lacks}{why}"

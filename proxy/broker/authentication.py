@@ -211,10 +211,7 @@ async def _exchange_tokens(sasl: Sasl, client: KafkaClient, exchange: SaslExchan
     token: bytes | None = next(exchange)
     try:
         while token is not None:
-            if framed:
-                lifetime, answer = await _send_framed_token(sasl, client, token)
-            else:
-                answer = await client.exchange_token(token)
+            lifetime, answer = await _send_token(sasl, client, token, framed=framed)
             token = await trio.to_thread.run_sync(_next_token, exchange, answer)
     except RefusedToken:
         await _end_refused_exchange(sasl, client, framed=framed)
@@ -225,16 +222,18 @@ async def _exchange_tokens(sasl: Sasl, client: KafkaClient, exchange: SaslExchan
 async def _end_refused_exchange(sasl: Sasl, client: KafkaClient, *, framed: bool) -> None:
     """Sends the reply to an error challenge. The broker then refuses the client, or closes the connection."""
     try:
-        if framed:
-            await _send_framed_token(sasl, client, DUMMY_RESPONSE)
-        else:
-            await client.exchange_token(DUMMY_RESPONSE)
+        await _send_token(sasl, client, DUMMY_RESPONSE, framed=framed)
     except (BrokerError, DecodeError):
         pass  # The challenge contains the reason.
 
 
-async def _send_framed_token(sasl: Sasl, client: KafkaClient, token: bytes) -> tuple[float, bytes]:
-    """Sends one token. Returns the session's lifetime in seconds, and the broker's token."""
+async def _send_token(sasl: Sasl, client: KafkaClient, token: bytes, *, framed: bool) -> tuple[float, bytes]:
+    """Sends one token. Returns the session's lifetime in seconds, and the broker's token.
+
+    Raw tokens (`framed` is False) report no lifetime.
+    """
+    if not framed:
+        return math.inf, await client.exchange_token(token)
     reply: SaslAuthenticateResponse = await client.ask(SaslAuthenticateRequest(auth_bytes=token))
     if reply.error_code:
         refusal = f"{client.address} does not take {_credential_label(sasl)}: {error_name(reply.error_code)}"

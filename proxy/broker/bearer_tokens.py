@@ -82,10 +82,9 @@ def bearer_exchange(token: str) -> SaslExchange:
 def _status(challenge: bytes) -> str:
     """Returns the status of the broker's error challenge, in one line."""
     try:
-        found = json.loads(challenge)
-        status = found["status"]
+        status = json.loads(challenge)["status"]
     except (ValueError, RecursionError, LookupError, TypeError):
-        return "an error challenge without a status"
+        status = None
     return one_line(status) if isinstance(status, str) and status else "an error challenge without a status"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -55,30 +56,26 @@ def _sections(config: Config) -> Iterator[_Section]:
     for index, listener in enumerate(config.listeners):
         if tls := listener.tls:
             authorities = ("client_ca_file", tls.client_ca_file)
-            yield _Section(
-                f"listeners.{index}.tls",
-                tls.certificate_file,
-                tls.key_file,
-                authorities,
-                lambda tls=tls: listener_context(tls),  # type: ignore[misc]
-            )
+            load = partial(listener_context, tls)
+            yield _Section(f"listeners.{index}.tls", tls.certificate_file, tls.key_file, authorities, load)
         if listener.upstream_tls:
             yield _to_broker(f"listeners.{index}.upstream_tls", listener.upstream_tls)
     if config.own_connection.tls:
         yield _to_broker("own_connection.tls", config.own_connection.tls)
     sasl = config.own_connection.sasl
     if sasl is not None and sasl.ca_file is not None:
-        file = sasl.ca_file
-        yield _Section("own_connection.sasl", None, None, ("ca_file", file), lambda: client_context(file))
+        load = partial(client_context, sasl.ca_file)
+        yield _Section("own_connection.sasl", None, None, ("ca_file", sasl.ca_file), load)
     access = config.admin_access
     if access.certificate_file is not None:
         authorities = ("client_ca_file", access.client_ca_file)
-        yield _Section("admin_access", access.certificate_file, access.key_file, authorities, lambda: ServerTls(access))
+        certificate_file, key_file = access.certificate_file, access.key_file
+        yield _Section("admin_access", certificate_file, key_file, authorities, partial(ServerTls, access))
 
 
 def _to_broker(key: str, tls: Tls) -> _Section:
     authorities = ("ca_file", tls.ca_file)
-    return _Section(key, tls.certificate_file, tls.key_file, authorities, lambda: upstream_context(tls))
+    return _Section(key, tls.certificate_file, tls.key_file, authorities, partial(upstream_context, tls))
 
 
 def _check_section(section: _Section, now: datetime) -> Iterator[Finding]:

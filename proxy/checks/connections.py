@@ -73,7 +73,7 @@ class _Attempt:
 async def try_connections(config: Config) -> list[Result]:
     """Tries all connections at the same time. Returns the results in the order of the settings."""
     attempts = [
-        _to_listener(f"listeners.{index}", listener) if config.listeners else _to_listener("", listener)
+        _to_listener(f"listeners.{index}." if config.listeners else "", listener)
         for index, listener in enumerate(config.client_listeners)
     ]
     attempts.append(_own(config))
@@ -88,18 +88,16 @@ async def try_connections(config: Config) -> list[Result]:
     return [results[number] for number in range(len(attempts))]
 
 
-def _to_listener(section: str, listener: Listener) -> _Attempt:
-    """Returns the attempt to connect as the clients of a listener. Clients' credentials are not known here."""
-    above = f"{section}." if section else ""
-    tls_key = f"{above}upstream_tls"
+def _to_listener(prefix: str, listener: Listener) -> _Attempt:
+    """Returns the attempt to connect as the clients of a listener. Clients' credentials are not known here.
+
+    `prefix`: what precedes the keys of the listener, empty for the keys `listen` and `upstream`.
+    """
+    tls_key = f"{prefix}upstream_tls"
     tls = listener.upstream_tls
     secure = tls_from(tls, tls_key, STEP_SECONDS) if tls else None
     connection = connect(*listener.upstream, timeout=STEP_SECONDS, secure=secure)
-
-    async def nothing(_: KafkaClient) -> str:
-        return ""
-
-    return _Attempt(f"{above}upstream", listener.upstream, tls_key, tls is not None, connection, nothing)
+    return _Attempt(f"{prefix}upstream", listener.upstream, tls_key, tls is not None, connection, _ask_nothing)
 
 
 def _own(config: Config) -> _Attempt:
@@ -111,8 +109,8 @@ def _own(config: Config) -> _Attempt:
     address = own.address or config.broker_address
     question = _ask_for_log if config.offsets_log.read else _ask_for_metadata
     connection = OwnCredentials(own).connect(address, STEP_SECONDS)
-    uses_listeners = own.tls is not None and config.own_connection.tls is None
-    tls_key = "listeners.0.upstream_tls" if uses_listeners else "own_connection.tls"
+    has_tls_of_listener = own.tls is not None and config.own_connection.tls is None
+    tls_key = "listeners.0.upstream_tls" if has_tls_of_listener else "own_connection.tls"
     return _Attempt("own_connection", address, tls_key, own.tls is not None, connection, question)
 
 
@@ -141,6 +139,11 @@ def _spoken(client: KafkaClient) -> str:
 
 class _Denied(Exception):
     """The broker denies a right. The text is one clause."""
+
+
+async def _ask_nothing(_: KafkaClient) -> str:
+    """Sends nothing: at a listener with SASL, a broker answers only ApiVersions before authentication."""
+    return ""
 
 
 async def _ask_for_metadata(client: KafkaClient) -> str:

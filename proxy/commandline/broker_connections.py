@@ -2,8 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-
-from pydantic import SecretStr
+from dataclasses import asdict
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.proxy.broker.authentication import Login, tls_with
@@ -81,5 +80,4 @@ def _mismatch(spoken: PortProtocol | None, client: ClientProperties) -> str:
 
 def _sasl(client: ClientProperties) -> Sasl:
     assert client.sasl is not None
-    sasl = client.sasl
-    return Sasl(mechanism=sasl.mechanism, username=sasl.username, password=SecretStr(sasl.password))  # type: ignore[arg-type]
+    return Sasl.model_validate(asdict(client.sasl))

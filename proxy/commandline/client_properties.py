@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from group_sidecar.proxy.commandline.java_properties import parse_login_module, parse_properties
+from group_sidecar.proxy.runtime.os_errors import reason_of
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -20,7 +21,7 @@ LOGIN_MODULES = (
 )
 MAX_SHOWN = 64
 """The maximum length of a value that an error repeats."""
-_KAFKAS_MECHANISM, _KAFKAS_STORE = "GSSAPI", "JKS"
+_DEFAULT_MECHANISM, _DEFAULT_STORE = "GSSAPI", "JKS"
 """Kafka's defaults of `sasl.mechanism` and of both store types."""
 _TRUSTSTORE_AS_PEM = "keytool -list -rfc -keystore {store} > {pem}"
 _KEYSTORE_AS_PEM = "openssl pkcs12 -in {store} -nodes -out {pem}"
@@ -33,7 +34,10 @@ class PropertyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SaslLogin:
-    """A user, as in `sasl.jaas.config`."""
+    """A user, as in `sasl.jaas.config`.
+
+    This is not the `Sasl` of the settings, because the module of the settings would slow `--help` down.
+    """
 
     mechanism: str
     username: str
@@ -72,7 +76,7 @@ def read_client_properties(file: Path) -> ClientProperties:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise PropertyError(_file_fault(error)) from None
+        raise PropertyError(reason_of(error)) from None
     try:
         given = {key: value.strip() for key, value in parse_properties(content).items()}
     except ValueError as error:
@@ -102,7 +106,7 @@ def _timeout(given: Mapping[str, str]) -> float | None:
 
 
 def _sasl(given: Mapping[str, str]) -> SaslLogin:
-    mechanism = given.get("sasl.mechanism", _KAFKAS_MECHANISM)
+    mechanism = given.get("sasl.mechanism", _DEFAULT_MECHANISM)
     if mechanism not in MECHANISMS:
         by_default = "" if "sasl.mechanism" in given else ", Kafka's default,"
         supported = ", ".join(MECHANISMS)
@@ -157,7 +161,7 @@ def _trust(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
             raise PropertyError(f"ssl.truststore.location: {location} has no certificates in PEM") from None
         raise PropertyError("ssl.truststore.certificates: has no certificates in PEM") from None
     except OSError as error:
-        raise PropertyError(f"ssl.truststore.location: {location}: {_file_fault(error)}") from None
+        raise PropertyError(f"ssl.truststore.location: {location}: {reason_of(error)}") from None
 
 
 def _present_certificate(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
@@ -191,19 +195,19 @@ def _load_key(context: ssl.SSLContext, file: Path, given: Mapping[str, str], nam
         hint = "must have a key and its certificates in PEM; an encrypted key needs ssl.key.password"
         raise PropertyError(f"{name}: {label} {hint}") from None
     except OSError as error:
-        raise PropertyError(f"{name}: {label}: {_file_fault(error)}") from None
+        raise PropertyError(f"{name}: {label}: {reason_of(error)}") from None
 
 
 def _require_pem(given: Mapping[str, str], store: str, command: str) -> None:
     """Raises PropertyError if a store is not PEM. The text contains the command that converts the store."""
-    kind = given.get(f"ssl.{store}.type", _KAFKAS_STORE).upper()
+    kind = given.get(f"ssl.{store}.type", _DEFAULT_STORE).upper()
     if kind == "PEM":
         return
     location = given.get(f"ssl.{store}.location", "")
     file = location or f"{store}.jks"
     pem = f"{store}.pem"
     converted = command.format(store=file, pem=pem)
-    if store == "keystore" and kind == _KAFKAS_STORE:
+    if store == "keystore" and kind == _DEFAULT_STORE:
         converted = f"{_TO_PKCS12.format(store=file)} && {command.format(store=f'{file}.p12', pem=pem)}"
     by_default = "" if f"ssl.{store}.type" in given else ", Kafka's default,"
     raise PropertyError(
@@ -213,7 +217,3 @@ def _require_pem(given: Mapping[str, str], store: str, command: str) -> None:
 
 def _shown(value: str) -> str:
     return value if value.isascii() and value.isprintable() and len(value) <= MAX_SHOWN else "this value"
-
-
-def _file_fault(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

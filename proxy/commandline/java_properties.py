@@ -23,6 +23,10 @@ _JAAS_TOKEN = re.compile(
 )
 """A token of Java's `StreamTokenizer` as Kafka sets it up. A word does not begin with a digit, a dot or a hyphen."""
 _JAAS_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_CONTROL_FLAGS = ("required", "requisite", "sufficient", "optional")
+"""What follows the name of a login module (`javax.security.auth.login.Configuration`)."""
+_OPTIONS_AT, _OPTION_TOKENS = 2, 3
+"""The position of the first option's tokens, and how many tokens an option has: NAME, =, VALUE."""
 _JAAS_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
@@ -60,19 +64,19 @@ def parse_login_module(text: str) -> LoginModule:
     tokens = [*_jaas_tokens(text)]
     if ";" not in tokens:
         raise ValueError("must end with a semicolon")
-    end = tokens.index(";")
-    if end < len(tokens) - 1:
+    entry = tokens[: tokens.index(";")]
+    if len(entry) < len(tokens) - 1:
         raise ValueError("must have only one login module")
-    name, flag, *rest = (*tokens[:end], None, None)[: max(end, 2)]
-    if name is None or flag is None or str(flag).lower() not in ("required", "requisite", "sufficient", "optional"):
+    if len(entry) < _OPTIONS_AT or entry[1].lower() not in _CONTROL_FLAGS:
         raise ValueError("must begin with a login module and 'required'")
     options = {}
-    while rest:
-        key, equals, value, *rest = (*rest, None, None)[: max(len(rest), 3)]
-        if equals != "=" or not isinstance(key, _Word) or not isinstance(value, _Word):
-            raise ValueError("each option must be NAME=VALUE, with quotes around values that are no names")
-        options[str(key)] = str(value)
-    return LoginModule(str(name), options)
+    for at in range(_OPTIONS_AT, len(entry), _OPTION_TOKENS):
+        match entry[at : at + _OPTION_TOKENS]:
+            case [_Word() as key, "=", _Word() as value]:
+                options[str(key)] = str(value)
+            case _:
+                raise ValueError("each option must be NAME=VALUE, with quotes around values that are no names")
+    return LoginModule(str(entry[0]), options)
 
 
 class _Word(str):

@@ -16,7 +16,7 @@ ListenerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class ListenerTls(Section):
-    """TLS from clients to the sidecar, which ends here. Without this section, clients connect without TLS. A client
+    """TLS from clients to the sidecar, which terminates it. Without this section, clients connect without TLS. A client
     that speaks TLS then passes unread if the broker's listener speaks TLS. All files are PEM. They are read again when
     they have changed, and open connections stay open.
     """

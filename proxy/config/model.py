@@ -38,6 +38,7 @@ from group_sidecar.proxy.config.sections import (
     require_port,
 )
 from group_sidecar.proxy.runtime.addresses import WILDCARDS, Address
+from group_sidecar.proxy.runtime.os_errors import reason_of
 
 ENVIRONMENT = "GROUP_SIDECAR__"
 
@@ -255,7 +256,7 @@ def _read_file(file: Path) -> Settings:
     try:
         settings = yaml.load(file.read_text("utf-8"), _Loader)
     except OSError as error:
-        raise ConfigError([f"{file}: {(error.strerror or str(error)).lower()}"]) from error
+        raise ConfigError([f"{file}: {reason_of(error)}"]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{file}: is not UTF-8"]) from error
     except yaml.YAMLError as error:

@@ -124,7 +124,7 @@ class Answers(Section):
 
 
 class AdminAccess(Section):
-    """Which clients may use the admin port. The paths of health answer everybody. A client on this machine is let
+    """Which clients may use the admin port. The health endpoints answer everybody. A client on this machine is let
     in, unless its request came through a proxy, or its `Host` is something other than `localhost`, a loopback address
     or the host of `admin`. The check of `Host` keeps foreign pages in a local browser out (DNS rebinding). All other
     clients need the token or a certificate. They send the token as `Authorization: Bearer TOKEN`, or as the password of

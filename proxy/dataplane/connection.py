@@ -78,14 +78,14 @@ class Connection:
         last_active: when bytes last moved on either side.
         awaits_reply: whether the client sent the last bytes, so that it probably waits for a reply.
         flowing: whether both sides are read.
-        held: the bytes that this connection has counted towards the budget.
+        is_plain: whether neither side has TLS, so that the kernel can move bytes from one socket to the other.
+        counted_bytes: the bytes that this connection has counted towards the budget.
         authentication_due: when the broker must have admitted the client, infinite if it has or need not.
         client_hung_up: whether the client has closed its side. The client's socket may still contain unread bytes.
         waits_for_turn: whether the connection waits for its turn. It is then neither idle nor slow.
     """
 
     __slots__ = (
-        "_can_splice",
         "_client_events",
         "_held_back",
         "_poller",
@@ -96,10 +96,11 @@ class Connection:
         "client_ended",
         "client_hung_up",
         "close_reason",
+        "counted_bytes",
         "counters",
         "flowing",
         "flush_deadline",
-        "held",
+        "is_plain",
         "last_active",
         "session",
         "shared",
@@ -124,11 +125,11 @@ class Connection:
         self.client = client
         self.upstream = upstream
         self.session = session
-        self._can_splice = client.is_plain and upstream.is_plain
+        self.is_plain = client.is_plain and upstream.is_plain
         self.last_active = now
         self.awaits_reply = False
         self.flowing = True
-        self.held = 0
+        self.counted_bytes = 0
         self._held_back = False
         """Whether the client is not read because of the budget."""
         self.authentication_due = math.inf
@@ -217,7 +218,7 @@ class Connection:
         `reason` is counted if the connection must be closed.
         """
         try:
-            self.execute(self.session.evict_held_request(self.shared.poller.now, reason))
+            self.execute(self.session.evict_held_request(self._poller.now, reason))
         except Exception:  # noqa: BLE001  As in client_ready.
             self.fail()
 
@@ -249,7 +250,7 @@ class Connection:
 
     def rearm(self, endpoint: EndpointSocket) -> None:
         """Makes epoll report a socket again that may contain unread bytes, even if no new bytes arrive."""
-        self.shared.poller.change(endpoint.fd, endpoint.interest)
+        self._poller.change(endpoint.fd, endpoint.interest)
 
     def _read_client(self, events: int) -> None:
         try:
@@ -277,7 +278,7 @@ class Connection:
 
     def receive_from_client(self, chunk: bytes) -> None:
         """Serves a chunk that was read from the client. An empty chunk is the end of the stream."""
-        self.last_active = now = self.shared.poller.now
+        self.last_active = now = self._poller.now
         if chunk:
             self.awaits_reply = True
             self.counters.received_bytes += len(chunk)
@@ -315,7 +316,7 @@ class Connection:
         if (
             not session.can_use_fast_path
             and session.passthrough_reply_bytes >= LONG_BYTES
-            and self._can_splice
+            and self.is_plain
             and not self.client.backlog
         ):
             self._splice_reply()
@@ -331,7 +332,7 @@ class Connection:
     def receive_from_upstream(self, chunk: bytes) -> None:
         """Serves a chunk that was read from the broker. An empty chunk is the end of the stream."""
         session = self.session
-        self.last_active = now = self.shared.poller.now
+        self.last_active = now = self._poller.now
         self.awaits_reply = False
         self.execute(session.receive_upstream(chunk, now) if chunk else session.upstream_closed(now))
 
@@ -364,7 +365,7 @@ class Connection:
             return
         except OSError:
             received = 0
-        self.last_active = now = shared.poller.now
+        self.last_active = now = self._poller.now
         self.awaits_reply = False
         if not received:
             self.execute(session.upstream_closed(now))
@@ -432,7 +433,7 @@ class Connection:
         except OSError:
             self.finish(self.close_reason or CloseReason.CLIENT_CLOSED)
             return
-        self.last_active = self.shared.poller.now
+        self.last_active = self._poller.now
         if self.close_reason and not self.client.backlog:
             self.finish(self.close_reason)
         else:
@@ -446,7 +447,7 @@ class Connection:
         except OSError:
             self._give_up_upstream()
         else:
-            self.last_active = self.shared.poller.now
+            self.last_active = self._poller.now
         self._shut_if_sent()
         self._watch()
 
@@ -477,25 +478,31 @@ class Connection:
             if from_client == HANGUP_EVENTS:
                 self._count_pause()
             client.interest = from_client
-            self.shared.poller.change(client.fd, from_client)
+            self._poller.change(client.fd, from_client)
         if upstream.backlog:
             from_upstream = EPOLLIN | EPOLLOUT if from_upstream else EPOLLOUT
         if from_upstream != upstream.interest:
             self._watch_upstream(from_upstream)
         self.flowing = from_client == from_upstream == READ_EVENTS
 
-    def count_held(self) -> None:
-        """Counts what this connection holds towards the budget of all connections."""
+    @property
+    def held_bytes(self) -> int:
+        """The number of bytes that the session holds and that the backlogs contain."""
         held = self.session.held_bytes
         if self.client.backlog or self.upstream.backlog:
             held += self.client.backlog_bytes + self.upstream.backlog_bytes
-        if held != self.held:
-            difference, self.held = held - self.held, held
+        return held
+
+    def count_held(self) -> None:
+        """Counts what this connection holds towards the budget of all connections."""
+        held = self.held_bytes
+        if held != self.counted_bytes:
+            difference, self.counted_bytes = held - self.counted_bytes, held
             self.shared.budget.add(difference)
 
     def keep_to_budget(self) -> None:
         """Stops or resumes reading, as the budget of all connections demands."""
-        if not self.close_reason and self.session.origin.number in self.shared.connections:
+        if not self.close_reason and self._is_open:
             self._watch()
 
     def _check_budget(self) -> bool:
@@ -509,7 +516,7 @@ class Connection:
             budget.end_reply(number)
         if self.client.backlog:
             return False
-        held = self.held - session.partial_request_bytes
+        held = self.counted_bytes - session.partial_request_bytes
         self._held_back = budget.must_pause(number, held, self.keep_to_budget)
         return session.partial_reply_bytes > FREE_BYTES and budget.must_wait_for_reply(number, self.keep_to_budget)
 
@@ -525,7 +532,7 @@ class Connection:
     def _watch_upstream(self, wanted: int) -> None:
         # Epoll would report a closed broker connection in each round while the socket is not read. So the epoll does
         # not watch the socket.
-        poller, upstream = self.shared.poller, self.upstream
+        poller, upstream = self._poller, self.upstream
         if not wanted:
             poller.pause(upstream.fd)
         elif upstream.interest:
@@ -579,7 +586,7 @@ class Connection:
             self.finish(reason)
             return
         self.close_reason = reason
-        self.flush_deadline = self.shared.poller.now + FLUSH_SECONDS
+        self.flush_deadline = self._poller.now + FLUSH_SECONDS
         self.upstream.backlog.clear()
         self._watch()
 
@@ -592,19 +599,19 @@ class Connection:
         number = self.session.origin.number
         if shared.connections.pop(number, None) is None:
             return
-        shared.budget.forget(number, self.held)
+        shared.budget.forget(number, self.counted_bytes)
         shared.per_address.remove(self.session.origin.client_host)
         for endpoint in (self.client, self.upstream):
-            shared.poller.forget(endpoint.fd)
+            self._poller.forget(endpoint.fd)
         self.upstream.close()
         if delivered:
-            shared.poller.pause(self.client.fd)
-            shared.delivered_closes.close(self.client, shared.poller.now)
+            self._poller.pause(self.client.fd)
+            shared.delivered_closes.close(self.client, self._poller.now)
         else:
             self.client.close()
         self.counters.connection_closed(reason)
         try:
-            self.session.close(shared.poller.now)
+            self.session.close(self._poller.now)
         except Exception:  # noqa: BLE001  As in client_ready.
             log.exception("a connection failed while it was closed", client=self.session.origin.client_host)
 

@@ -8,7 +8,6 @@ import math
 import sys
 from collections.abc import Iterable
 from itertools import islice
-from math import ceil
 
 import trio
 
@@ -93,11 +92,7 @@ class ConnectionManager:
     @property
     def held_bytes(self) -> int:
         """The number of bytes that sessions hold and that backlogs contain."""
-        connections = self._connections.values()
-        return sum(
-            connection.session.held_bytes + connection.client.backlog_bytes + connection.upstream.backlog_bytes
-            for connection in connections
-        )
+        return sum(connection.held_bytes for connection in self._connections.values())
 
     def add(
         self, client: EndpointSocket, upstream: EndpointSocket, session: Session, counters: ListenerCounters
@@ -185,9 +180,9 @@ class ConnectionManager:
 
     def _keep_to_budget(self, connection: Connection) -> None:
         """Counts what the fast path does not count: the requests of a connection that is read and written freely."""
-        if connection.held or connection.session.kept_bytes:
+        if connection.counted_bytes or connection.session.kept_bytes:
             connection.count_held()
-            if self._budget.exceeded and connection.held > FREE_BYTES:
+            if self._budget.exceeded and connection.counted_bytes > FREE_BYTES:
                 connection.keep_to_budget()
 
     def _next_of(self, left: list[int]) -> list[Connection]:
@@ -208,7 +203,7 @@ class ConnectionManager:
         Returns when no connection is left, or after `seconds`.
         """
         steps = max(1, int(seconds * DRAIN_STEPS_SHARE / DRAIN_STEP_SECONDS))
-        batch = max(1, ceil(len(self._connections) / steps))
+        batch = max(1, math.ceil(len(self._connections) / steps))
         stopping = set[int]()
         with trio.move_on_after(seconds):
             while self._connections or self._delivered_closes:

@@ -136,9 +136,9 @@ class Admission:
         host = format_host(packed)
         counted_host = None if port.handshakes is not None and port.handshakes.expects_proxy_header else host
         if self._traffic.client_connections > self._most_connections:
-            reason, cause = CloseReason.CONNECTION_LIMIT, f"{self._most_connections} connections are open"
+            reason, cause = CloseReason.CONNECTION_LIMIT, self._connection_limit_cause
         elif counted_host is not None and not self._per_address.try_add(host):
-            reason, cause = CloseReason.ADDRESS_LIMIT, self.address_limit_cause
+            reason, cause = CloseReason.ADDRESS_LIMIT, self._address_limit_cause
         elif target is None or not connected:
             attempt = socket.socket(fileno=upstream) if upstream >= 0 else None
             return PendingClient(client, host, address, attempt, counted_host)
@@ -152,8 +152,12 @@ class Admission:
         return None
 
     @property
-    def address_limit_cause(self) -> str:
-        """Why a client is turned away whose address has too many connections, as text for the log."""
+    def _connection_limit_cause(self) -> str:
+        open_connections = f"{self._most_connections} connections are open"
+        return f"{open_connections} (limits.connections, or the system's limit on descriptors)"
+
+    @property
+    def _address_limit_cause(self) -> str:
         return f"its address has {self._per_address.most} connections (limits.connections_per_address)"
 
     def count_address(self, pending: PendingClient, host: str, received: bytes) -> PendingClient | None:
@@ -162,18 +166,18 @@ class Admission:
         Returns None if the host has too many connections.
         """
         if not self._per_address.try_add(host):
-            self.warn(TURNED_AWAY, self.address_limit_cause)
+            self.warn(TURNED_AWAY, self._address_limit_cause)
             return None
         return pending._replace(host=host, counted_host=host, received=received)
 
-    def connected(self, address: Address, upstream: socket.socket) -> Target:
+    def remember_target(self, address: Address, upstream: socket.socket) -> Target:
         """Remembers and returns the socket address of a broker connection. Raises OSError if it is closed already."""
         target = Target(upstream.family, upstream.getpeername())
         if self._targets.get(address) != target:
             self._targets[address] = target
         return target
 
-    def forget(self, address: Address) -> None:
+    def forget_target(self, address: Address) -> None:
         """Forgets the socket address of a broker, because the broker may have moved."""
         self._targets.pop(address, None)
 

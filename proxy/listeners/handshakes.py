@@ -4,7 +4,6 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
 
 import trio
 
@@ -13,6 +12,7 @@ from group_sidecar.proxy.config.listener_sections import Listener, ListenerTls, 
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
 from group_sidecar.proxy.dataplane.tls_endpoint import TlsEndpoint, TlsState
 from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader, ProxyHeader, ProxyHeaderReader
+from group_sidecar.proxy.runtime.os_errors import reason_of
 from group_sidecar.proxy.tls.certificates import expires_at
 from group_sidecar.proxy.tls.contexts import (
     ReloadingContext,
@@ -25,13 +25,6 @@ from group_sidecar.proxy.tls.handshake import HandshakeError, handshake
 
 PROXY_HEADER_CHUNK = 4_096
 """Bytes of one read of a PROXY header. What follows the header is kept."""
-
-
-class NamedHost(NamedTuple):
-    """The client's host from a PROXY header, and the bytes that the client has sent after the header."""
-
-    host: str
-    received: bytes
 
 
 class ListenerHandshakes:
@@ -59,22 +52,19 @@ class ListenerHandshakes:
         self._last_upstreams: dict[str, ssl.SSLObject] = {}
         """The last TLS connection to each broker, whose session may be resumed."""
 
-    async def read_proxy_header(self, descriptor: int, host: str) -> NamedHost:
-        """Returns what the PROXY header of a client that has connected contains.
+    async def read_proxy_header(self, descriptor: int) -> ProxyHeader:
+        """Returns the PROXY header of a client that has connected.
 
-        Args:
-            descriptor: the client's non-blocking socket, which stays the caller's.
-            host: the host from which the connection comes. It is returned if the header names no client.
+        `descriptor`: the client's non-blocking socket, which the caller still owns.
 
         Raises:
             BadProxyHeader: the connection does not begin with a PROXY header.
         """
         client = socket.socket(fileno=descriptor)
         try:
-            header = await _read_proxy_header(client, self._seconds)
+            return await _read_proxy_header(client, self._seconds)
         finally:
             client.detach()
-        return NamedHost(header.source or host, header.rest)
 
     async def accept(self, descriptor: int, received: bytes) -> EndpointSocket:
         """Returns the endpoint of a client that has connected.
@@ -122,7 +112,8 @@ class ListenerHandshakes:
             raise
         except trio.TooSlowError:
             self._counters.handshake_failed(side, TlsFailure.TIMEOUT)
-            raise HandshakeError(TlsFailure.TIMEOUT, f"no handshake within {self._seconds:g} s") from None
+            reason = f"no handshake within {self._seconds:g} s (limits.handshake_seconds)"
+            raise HandshakeError(TlsFailure.TIMEOUT, reason) from None
         self._counters.handshake_done(side)
         return state
 
@@ -179,6 +170,6 @@ async def _read_proxy_header(client: socket.socket, seconds: float) -> ProxyHead
                 if header := reader.feed(chunk):
                     return header
     except trio.TooSlowError:
-        raise BadProxyHeader(f"no PROXY header within {seconds:g} s") from None
+        raise BadProxyHeader(f"no PROXY header within {seconds:g} s (limits.handshake_seconds)") from None
     except OSError as error:
-        raise BadProxyHeader((error.strerror or str(error)).lower()) from None
+        raise BadProxyHeader(reason_of(error)) from None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from group_sidecar.proxy.listeners.acceptor import tune
 from group_sidecar.proxy.runtime.addresses import WILDCARDS, Address
+from group_sidecar.proxy.runtime.os_errors import reason_of
 
 BACKLOG = 1024
 """The maximum number of clients that wait in the kernel. The kernel reduces the number to `net.core.somaxconn`."""
@@ -101,8 +102,7 @@ def listen(address: Address) -> list[socket.socket]:
     except OSError as error:
         for listener in sockets:
             listener.close()
-        reason = (error.strerror or str(error)).lower()
-        raise ListenError(f"cannot listen on {address}: {reason}") from error
+        raise ListenError(f"cannot listen on {address}: {reason_of(error)}") from error
     return sockets
 
 

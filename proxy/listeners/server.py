@@ -23,6 +23,7 @@ from group_sidecar.proxy.listeners.admission import Admission, AdmissionLimits, 
 from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.logging import log
+from group_sidecar.proxy.runtime.os_errors import reason_of
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from group_sidecar.proxy.tls.handshake import HandshakeError
 
@@ -142,7 +143,7 @@ class Server:
                 if pending_client is not None:
                     nursery.start_soon(self._connect_and_admit, pending_client, port)
         except OSError as error:
-            self._admission.warn("no connection can be accepted", _reason(error))
+            self._admission.warn("no connection can be accepted", reason_of(error))
             self._pause(acceptor, EXHAUSTED_SECONDS, nursery)
 
     def _throttle(
@@ -183,12 +184,12 @@ class Server:
         if pending.counted_host is not None or port.handshakes is None:
             return pending
         try:
-            host, received = await port.handshakes.read_proxy_header(pending.client, pending.host)
+            header = await port.handshakes.read_proxy_header(pending.client)
         except BadProxyHeader as error:
             where = {"client": pending.host, "listener": port.counters.name}
             self._admission.warn("a client sent no PROXY header", str(error), **where)
             raise _Refused(CloseReason.PROXY_HEADER) from None
-        counted = self._admission.count_address(pending, host, received)
+        counted = self._admission.count_address(pending, header.source or pending.host, header.rest)
         if counted is None:
             raise _Refused(CloseReason.ADDRESS_LIMIT)
         return counted
@@ -210,10 +211,10 @@ class Server:
         # A refused client sees that its connection is closed at once, and retries later as after a refused connection.
         try:
             upstream = await self._connect(address, pending.attempt)
-            target = admission.connected(address, upstream)
+            target = admission.remember_target(address, upstream)
         except OSError as error:
             port.counters.upstream_connect_failures += 1
-            admission.warn(UNREACHABLE, _reason(error), address=str(address))
+            admission.warn(UNREACHABLE, reason_of(error), address=str(address))
             self._on_reachability_changed(address)
             raise _Refused(CloseReason.UPSTREAM_UNREACHABLE) from None
         except Exception as error:  # noqa: BLE001  A broker may have advertised an invalid host name.
@@ -240,7 +241,7 @@ class Server:
         if attempt is not None:
             with trio.move_on_after(CONNECT_SECONDS), suppress(OSError):
                 return await _connected(attempt)
-            self._admission.forget(address)
+            self._admission.forget_target(address)
         return await connect(address)
 
 
@@ -250,7 +251,3 @@ class _Refused(Exception):
     def __init__(self, reason: CloseReason) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

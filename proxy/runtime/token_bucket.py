@@ -29,9 +29,9 @@ class TokenBucket:
         self._at = now
         return int(self._tokens + _ROUNDING)
 
-    def take(self, count: int = 1) -> None:
-        """Takes tokens, at most those that the last call of `available` has returned."""
-        self._tokens -= count
+    def take(self) -> None:
+        """Takes one token. The last call of `available` must have returned at least one more."""
+        self._tokens -= 1
 
     def give_back(self) -> None:
         """Returns one token that was taken."""

@@ -12,6 +12,7 @@ import trio
 
 from group_sidecar.metrics.listener_counters import TlsFailure
 from group_sidecar.proxy.dataplane.tls_endpoint import TlsState
+from group_sidecar.proxy.runtime.os_errors import reason_of
 
 HANDSHAKE_THREADS = 2
 _CHUNK = 16_384
@@ -71,7 +72,7 @@ async def handshake(
         await _send_alert(peer, outgoing)
         raise _explained(error) from None
     except OSError as error:
-        raise HandshakeError(TlsFailure.CLOSED, (error.strerror or str(error)).lower()) from None
+        raise HandshakeError(TlsFailure.CLOSED, reason_of(error)) from None
 
 
 def _step(tls: ssl.SSLObject) -> bool:

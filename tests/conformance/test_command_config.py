@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from group_sidecar.proxy.commandline.java_properties import parse_login_module, parse_properties
-from tests.conformance.test_own_credentials import as_java_reads_it
+from tests.certificates import java_keystore_of
 from tests.kafka.broker import JVM_FLAGS, SASL_PASSWORD, SASL_USER, KafkaBroker
 from tests.kafka.maven import kafka_jars
 from tests.kafka.processes import GIVE_UP_SECONDS, Address, host_port
@@ -68,7 +68,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     authority = trustme.CA()
     ca_file, keystore = folder / "ca.pem", folder / "broker.pem"
     authority.cert_pem.write_to_path(str(ca_file))
-    keystore.write_bytes(as_java_reads_it(authority.issue_cert("127.0.0.1")))
+    keystore.write_bytes(java_keystore_of(authority.issue_cert("127.0.0.1")))
     names = {"CLIENT": "PLAINTEXT", "DIRECT": "PLAINTEXT", "SASL_CLIENT": "SASL_PLAINTEXT", "SASL_DIRECT": "SASL_SSL"}
     properties = {
         "listener.security.protocol.map": ",".join(

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 import trustme
-from cryptography.hazmat.primitives import serialization as pem
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed, BrokerError, KafkaClient, TlsFailed
 from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.runtime.addresses import Address
+from tests.certificates import java_keystore_of
 from tests.conformance.sasl_forms_broker import bearer_properties
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER, KafkaBroker
 from tests.kafka.processes import host_port
@@ -45,7 +45,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     ca_file, certificate_file, keystore = folder / "ca.pem", folder / "own.pem", folder / "broker.pem"
     authority.cert_pem.write_to_path(str(ca_file))
     authority.issue_cert("sidecar.example").private_key_and_cert_chain_pem.write_to_path(str(certificate_file))
-    keystore.write_bytes(as_java_reads_it(authority.issue_cert("127.0.0.1")))
+    keystore.write_bytes(java_keystore_of(authority.issue_cert("127.0.0.1")))
     names = {"CLIENT": "SSL", "DIRECT": "PLAINTEXT", "SASL_CLIENT": "SASL_SSL", "SASL_DIRECT": "SASL_PLAINTEXT"}
     protocols = ",".join(f"{name}:{how}" for name, how in {**names, "CONTROLLER": "PLAINTEXT"}.items())
     properties = {
@@ -62,13 +62,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with KafkaBroker(folder / "broker", properties=properties, sasl=True) as broker:
         broker.wait_for_coordinator()
         yield Secured(broker, ca_file, certificate_file)
-
-
-def as_java_reads_it(certificate: trustme.LeafCert) -> bytes:
-    """Returns the key, in PKCS #8 as Java requires, and the certificate chain."""
-    key = pem.load_pem_private_key(certificate.private_key_pem.bytes(), None)
-    encoded = key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption())
-    return encoded + b"".join(part.bytes() for part in certificate.cert_chain_pems)
 
 
 def sasl(mechanism: str, **instead: Any) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from cryptography.hazmat.primitives import serialization as pem
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPythonPartition
@@ -77,7 +76,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     authority = Authority(folder / "ca")
     server, client = authority.issue("127.0.0.1"), authority.issue("client.example", common_name="alice")
     keystore = folder / "broker.pem"
-    keystore.write_bytes(as_java_reads_it(server))
+    keystore.write_bytes(server.java_keystore)
     properties = {
         "listener.security.protocol.map": ",".join(f"{name}:{how}" for name, how in PROTOCOLS.items()),
         "listener.name.client.ssl.client.auth": "required",
@@ -114,13 +113,6 @@ def listeners(broker: KafkaBroker, authority: Authority, server: Certificate) ->
         one("EDGE", *edge, tls=server.settings),
         one("BLIND", *blind),
     ]
-
-
-def as_java_reads_it(certificate: Certificate) -> bytes:
-    """Returns the key, in PKCS #8 as Java requires, and the certificate chain."""
-    key = pem.load_pem_private_key(certificate.key_file.read_bytes(), None)
-    encoded = key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption())
-    return encoded + certificate.certificate_file.read_bytes()
 
 
 def exchange(secured: Secured, listener: str, name: str) -> None:

@@ -124,7 +124,7 @@ VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 @pytest.mark.parametrize(("client_tls", "broker_tls"), WAYS, ids=["terminated", "begun", "both"])
 async def test_bytes_arrive_through_tls(pki: Pki, client_tls: bool, broker_tls: bool, version: ssl.TLSVersion) -> None:
     """Small and long requests and replies arrive unchanged with TLS on either side, and on both."""
-    behaviour = over_tls(client_context_for_server(pki, version), echo) if broker_tls else echo
+    behaviour = over_tls(server_context_of_version(pki, version), echo) if broker_tls else echo
     settings = {**(pki.listener if client_tls else {}), **(pki.upstream if broker_tls else {})}
     async with proxy(settings, behaviour) as shell:
         stream = await secured(shell, client_context(pki, version)) if client_tls else await shell.connect()
@@ -137,7 +137,7 @@ async def test_bytes_arrive_through_tls(pki: Pki, client_tls: bool, broker_tls: 
     assert shell.counters.received_bytes == shell.counters.sent_bytes + 8 * 4  # A reply lacks key and version.
 
 
-def client_context_for_server(pki: Pki, version: ssl.TLSVersion) -> ssl.SSLContext:
+def server_context_of_version(pki: Pki, version: ssl.TLSVersion) -> ssl.SSLContext:
     context = server_context(pki)
     context.minimum_version = context.maximum_version = version
     return context
@@ -468,7 +468,7 @@ async def test_upstream_certificate_is_presented(pki: Pki) -> None:
 async def test_broker_sessions_are_resumed(pki: Pki, version: ssl.TLSVersion) -> None:
     """The second connection to a broker resumes the session of the first, which saves both sides work."""
     seen: list[ssl.SSLObject] = []
-    context = client_context_for_server(pki, version)
+    context = server_context_of_version(pki, version)
     async with proxy(pki.upstream, over_tls(context, echo, seen)) as shell:
         for _ in range(3):
             async with await shell.connect() as client:

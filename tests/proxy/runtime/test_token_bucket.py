@@ -6,7 +6,8 @@ from group_sidecar.proxy.runtime.token_bucket import TokenBucket
 def taken(bucket: TokenBucket, now: float) -> int:
     """Takes all available tokens. Returns how many there were."""
     count = bucket.available(now)
-    bucket.take(count)
+    for _ in range(count):
+        bucket.take()
     return count
 
 
