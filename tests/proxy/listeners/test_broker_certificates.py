@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
-from group_sidecar.metrics.listener_counters import ListenerCounters, TlsSide
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters, TlsSide
 from group_sidecar.proxy.config.listener_sections import UpstreamTls
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.listeners.broker_certificates import BrokerCertificates
 from group_sidecar.proxy.tls.contexts import UnusableFileError
 from tests.certificates import Authority, Certificate
-from tests.proxy.fakes import RunningProxy, echo, read_frame, reply_frame, request_frame
+from tests.proxy.fakes import PassthroughDispatcher, RunningProxy, echo, read_frame, reply_frame, request_frame
 from tests.proxy.listeners.test_handshakes import HOST, VERSIONS, Memory, over_tls, proxy
 
 NAMES = ("alice", "bob", "carol")
@@ -183,6 +184,27 @@ async def test_replaced_certificate_is_another_user(pki: Pki, tmp_path: Path) ->
     assert [tls.session_reused for tls in stage.seen] == [False, True, False]
     first, second, third = (origin.certificate for origin in stage.origins)
     assert first == second != third
+
+
+async def test_refused_principal_is_turned_away(pki: Pki, capsys: pytest.CaptureFixture[str]) -> None:
+    """A client whose certificate has too many connections is closed, and the log has its subject."""
+
+    class Full(PassthroughDispatcher):
+        def admit(self, origin: Origin) -> str | None:
+            return "too many" if origin.subject.startswith("CN=bob,") else None
+
+    broker = pki.context(ssl.PROTOCOL_TLS_SERVER, pki.server, ssl.TLSVersion.TLSv1_3)
+    async with proxy(pki.settings(), over_tls(broker, echo), dispatcher=Full()) as shell:
+        stage = Stage(shell, [], [])
+        with pytest.raises((EOFError, trio.BrokenResourceError)):
+            await stage.visit(pki.client("bob"))
+        await shell.closed(CloseReason.PRINCIPAL_LIMIT)
+        await stage.visit(pki.client("alice"))
+        await shell.closed(CloseReason.CLIENT_CLOSED)
+        assert shell.counters.open_connections == 0
+    logged = capsys.readouterr().out
+    assert "too many" in logged
+    assert "CN=bob," in logged
 
 
 def test_first_expiry_counts(pki: Pki) -> None:
