@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from group_sidecar.proxy.admin.tls import ServerTls
 from group_sidecar.proxy.checks.files import check_mode, read
 from group_sidecar.proxy.checks.findings import Finding, fault, warning
+from group_sidecar.proxy.config.listener_sections import UpstreamTls
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.tls.contexts import (
@@ -63,7 +64,7 @@ def _sections(config: Config) -> Iterator[_Section]:
                 lambda tls=tls: listener_context(tls),  # type: ignore[misc]
             )
         if listener.upstream_tls:
-            yield _to_broker(f"listeners.{index}.upstream_tls", listener.upstream_tls)
+            yield from _of_upstream(f"listeners.{index}.upstream_tls", listener.upstream_tls)
     if config.own_connection.tls:
         yield _to_broker("own_connection.tls", config.own_connection.tls)
     sasl = config.own_connection.sasl
@@ -74,6 +75,15 @@ def _sections(config: Config) -> Iterator[_Section]:
     if access.certificate_file is not None:
         authorities = ("client_ca_file", access.client_ca_file)
         yield _Section("admin_access", access.certificate_file, access.key_file, authorities, lambda: ServerTls(access))
+
+
+def _of_upstream(key: str, tls: UpstreamTls) -> Iterator[_Section]:
+    """Yields the section of a listener's connections to the broker, and those of its identities."""
+    yield _to_broker(key, tls)
+    for index, identity in enumerate(tls.identities):
+        # The file of the authorities was checked before.
+        alone = tls.with_certificate_of(identity).model_copy(update={"ca_file": None})
+        yield _to_broker(f"{key}.identities.{index}", alone)
 
 
 def _to_broker(key: str, tls: Tls) -> _Section:
