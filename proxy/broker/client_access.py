@@ -49,6 +49,10 @@ class ClientAccess:
         """The principals without SASL that the broker has served. Each has another certificate of the sidecar."""
         self._wants_sasl = False
 
+    def user_of(self, origin: Origin) -> str:
+        """See Principals. Replies to SASL requests are never deferred, so no deferred reply is applied."""
+        return self._principals.user_of(origin)
+
     # State that deferred replies may change.
 
     @property

@@ -82,6 +82,12 @@ class _Authentication:
     expires_at: float = math.inf
     served: bool = False
 
+    @property
+    def authenticated(self) -> Principal | None:
+        """The principal with a name whose last token the broker has accepted, or None."""
+        done = self.trusted and self.rounds >= SASL_ROUNDS.get(self.mechanism, math.inf)
+        return self.named if done else None
+
 
 class Principals:
     """The principals of one listener's connections to one broker. `now` is on trio's clock.
@@ -139,11 +145,9 @@ class Principals:
         Returns False if the principal has too many connections. Only principals with a name count.
         """
         known = self._known.get(origin.number)
-        if known is None or origin.number in self._counted or known.named is None:
+        if known is None or origin.number in self._counted or known.authenticated is None:
             return True
-        if not known.trusted or known.rounds < SASL_ROUNDS[known.mechanism]:
-            return True
-        return self._try_count_for(origin, known.named)
+        return self._try_count_for(origin, known.authenticated)
 
     def try_count_certificate(self, origin: Origin) -> bool:
         """Counts a new connection towards the connections of its client's certificate, until SASL begins.
@@ -211,6 +215,21 @@ class Principals:
         if known.named is None:
             return _connection_principal(origin) if known.rounds and known.served else None
         return known.named if known.rounds == SASL_ROUNDS[known.mechanism] else None
+
+    def user_of(self, origin: Origin) -> str:
+        """Returns the principal of a client as Kafka writes it, for reports; empty if it is not known.
+
+        It is the subject of the client's certificate. As in Kafka, a user of SASL takes precedence. Only SCRAM shows
+        who that is. A PLAIN token is not kept.
+        """
+        known = self._known.get(origin.number)
+        if known is None:
+            return f"User:{origin.subject}" if origin.subject else ""
+        named = known.authenticated
+        if named is None or named.mechanism == "PLAIN":
+            return ""
+        name = named.name.rpartition(b",n=")[2].replace(b"=2C", b",").replace(b"=3D", b"=")
+        return f"User:{name.decode(errors='replace')}"
 
     def without_sasl(self, origin: Origin) -> Principal:
         """Returns the principal that a connection has without SASL."""

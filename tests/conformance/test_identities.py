@@ -4,6 +4,7 @@ The broker's listeners CLIENT and MUTUAL require certificates. Clients reach MUT
 sidecar, which connects under the certificate of each client's identity.
 """
 
+import json
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from confluent_kafka.admin import ResourcePatternType as PatternType
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.proxy.tls.subject import subject_of
 from tests.certificates import Authority, Certificate
@@ -31,6 +33,7 @@ from tests.conformance.authorized_broker import (
     become_stable,
     commit,
     done,
+    joining,
 )
 from tests.conformance.test_authorizer import answers, questions
 from tests.conformance.test_tls import as_java_reads_it
@@ -156,6 +159,8 @@ def identified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identified]
             "listeners": [listener],
             "own_connection": {"address": host_port(broker.direct)},
             "answers": {"exclusive": True, "rights_seconds": 300, "verify": 0},
+            "policies": {"group_max_size": {"limit": 1}},
+            "journal": {"folder": str(folder / "journal")},
         }
         sidecar = SidecarProcess(folder / "sidecar", listen=broker.sidecar, upstream=broker.client, settings=settings)
         stack.enter_context(sidecar)
@@ -163,7 +168,7 @@ def identified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Identified]
         administrator = stack.enter_context(Wire(broker.direct))
         for group in GROUPS:
             commit(administrator, group)
-        become_stable(administrator, "b")
+        become_stable(stack.enter_context(identity.connect(broker.sidecar, WRITER)), "b")
         yield identity
 
 
@@ -204,3 +209,21 @@ def test_writing_needs_the_clients_own_right(identified: Identified, user: str) 
 
     expected = "written" if user == WRITER else "TOPIC_AUTHORIZATION_FAILED"
     assert [written(identified.mutual), written(identified.broker.sidecar)] == [expected] * 2
+
+
+def test_refused_client_is_reported_with_its_principal(identified: Identified) -> None:
+    """The refusal of a policy has the principal that the broker's ACLs name: in the log, the JSON and the journal."""
+    principal = f"User:{subject(identified.certificates[WRITER])}"
+    with identified.connect(identified.broker.sidecar, WRITER) as wire:
+        assert wire.ask(joining("b"), 3).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389
+    sidecar = identified.sidecar
+    event = json.loads(sidecar.get("/api/v1/timeline?group=b")[1])["timeline"][-1]
+    assert (event["what"], event["principal"]) == ("client_refused", principal)
+    assert principal in sidecar.process.log.read_text()
+    journal = sidecar.file.parent.with_name("journal")
+
+    def recorded() -> bool:
+        lines = [json.loads(line) for file in journal.glob("*.jsonl") for line in file.read_text().splitlines()]
+        return principal in [line["principal"] for line in lines if line["kind"] == "refusal"]
+
+    sidecar.process.wait_until(recorded)
