@@ -152,10 +152,8 @@ class Principals:
     def try_count_certificate(self, origin: Origin) -> bool:
         """Counts a new connection towards the connections of its client's certificate, until SASL begins.
 
-        Returns False if the subject of the certificate has too many connections.
+        The client must have a certificate. Returns False if the subject of the certificate has too many connections.
         """
-        if not origin.subject:
-            return True
         return self._try_count_for(origin, Principal(_CERTIFICATE, origin.subject.encode(), self._listener))
 
     @property

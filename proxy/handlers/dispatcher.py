@@ -122,10 +122,10 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def admit(self, origin: Origin) -> str | None:
         """See Dispatcher. If the broker requires SASL, a user of SASL counts, and not the certificate."""
-        principals = self._access.principals
-        if self.requires_sasl or principals.try_count_certificate(origin):
+        if not origin.subject or self.requires_sasl:
             return None
-        return principals.limit_cause
+        principals = self._access.principals
+        return None if principals.try_count_certificate(origin) else principals.limit_cause
 
     def is_admitted(self, origin: Origin) -> bool:
         """See Dispatcher."""
