@@ -60,6 +60,7 @@ def _verdict(shape: Shape, group: int, kind: type[Refusal | Audit]) -> Body:
         error_code=ERROR_CODES[kind],
         client_id=f"client-{size % 7}",
         client_host="/10.0.0.1",
+        principal=None,
         size=size + 1,
         limit=size,
     )

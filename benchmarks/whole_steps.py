@@ -81,7 +81,7 @@ class BrokerWithManyGroups:
             self.state, ListenerCounters(DEFAULT_LISTENER), make_reply_builder(self.state)
         )
         self.manager = self.state.copy.manager
-        self.state.accesses[DEFAULT_LISTENER].learn_anonymous_access()
+        self.state.accesses[DEFAULT_LISTENER].learn_anonymous_access(Origin("10.0.0.1"))
         self._load(groups)
         for number in range(MAX_DESCRIBED_GROUPS):
             self.describe(f"{SETTLED}-{number}", MEMBERS)

@@ -29,7 +29,7 @@ class CloseReason(StrEnum):
     ADDRESS_LIMIT = "address_limit"
     """The client's address has too many connections."""
     PRINCIPAL_LIMIT = "principal_limit"
-    """The client's SASL principal has too many connections."""
+    """The client's principal has too many connections: its SASL user, or the subject of its certificate."""
     AUTHENTICATION_TIMEOUT = "authentication_timeout"
     """The broker requires SASL and has not admitted the client in time."""
     TLS_HANDSHAKE = "tls_handshake"

@@ -109,6 +109,7 @@ def record_body(fact: Fact) -> Body | None:
                 error_code=fact.error_code,
                 client_id=fact.client_id,
                 client_host=fact.client_host,
+                principal=fact.principal or None,
                 size=fact.size,
                 limit=fact.limit,
             )

@@ -18,7 +18,7 @@ RUN_SECONDS = 60.0
 MAX_RUNS_PER_GROUP = 200
 """Maximum number of runs of one group, and therefore of pairs of client and reason."""
 
-_Key = tuple[str, int, str, str, bool]
+_Key = tuple[str, int, str, str, str, bool]
 """Policy, error code, client id, client host, and whether the refusal was enforced."""
 
 
@@ -61,7 +61,7 @@ class GroupRefusals:
 
     def add(self, fact: ClientRefused) -> list[RefusalRun]:
         """Counts a refusal, and returns the runs that were evicted or merged for it."""
-        key = fact.policy, fact.error_code, fact.client_id, fact.client_host, fact.enforced
+        key = fact.policy, fact.error_code, fact.client_id, fact.client_host, fact.principal, fact.enforced
         runs = self._runs.setdefault(key, [])
         self._runs.move_to_end(key)
         if runs and fact.at - runs[-1].first_at < RUN_SECONDS:

@@ -20,6 +20,7 @@ MOST_CAUSES = 4
 """Maximum number of causes that a summary names."""
 _SPANS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 _NUMBERS = ("", "once", "twice")
+_REFUSED = ("policy", "error", "client_id", "client_host", "principal")
 _NAMED = ("client_id", "client_host", "instance_id")
 
 
@@ -37,9 +38,9 @@ def why(
     Returns:
         since, until (ISO 8601), rebalances, summary, causes (the most frequent first: cause, reason, count, by, said,
         sentence), rebalancing_seconds, longest_seconds, slowest (the slowest joiner of all), refusals, refused
-        (clients and reasons, the most frequent first: policy, error, client_id, client_host, count, first_at, last_at),
-        failed_commits, at_least (the names of those figures among rebalances, refusals and failed_commits that are
-        lower bounds).
+        (clients and reasons, the most frequent first: policy, error, client_id, client_host, principal, count,
+        first_at, last_at), failed_commits, at_least (the names of those figures among rebalances, refusals and
+        failed_commits that are lower bounds).
     """
     begin, end = timestamp(since), timestamp(until)
     kept = list(cells)
@@ -87,7 +88,7 @@ def _refused(runs: Iterable[Cells], begin: str) -> list[dict[str, object]]:
     """Returns the refused clients with the reasons and counts, the most frequent first."""
     found: dict[object, dict[str, Any]] = {}
     for run in runs:
-        client_and_reason = {name: run[name] for name in ("policy", "error", "client_id", "client_host")}
+        client_and_reason = {name: run.get(name, "") for name in _REFUSED}  # Older sidecars report no principal.
         made = found.setdefault(
             tuple(client_and_reason.values()),
             {**client_and_reason, "count": 0, "first_at": max(_first_refused_at(run), begin), "last_at": run["at"]},

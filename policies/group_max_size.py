@@ -25,7 +25,7 @@ from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroup
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, GroupView
-from group_sidecar.policies.patterns import GroupPattern, matcher
+from group_sidecar.policies.patterns import RegularExpression, matcher
 from group_sidecar.policies.policy import Policy, PolicySection, PolicySettings, WholeNumber
 from group_sidecar.policies.verdicts import ALLOW, CONFIRM, Refuse, Verdict
 
@@ -46,7 +46,7 @@ class Override(PolicySection):
 
     group: GroupId | None = None
     """The exact id of the group. Exactly one of `group` and `pattern` is required."""
-    pattern: GroupPattern | None = None
+    pattern: RegularExpression | None = None
     """In place of `group`: a regular expression in the syntax of Python's `re`, which must match the whole id. Matching
     is case-sensitive. `.` matches any character, including a line end. `\\w` and `\\d` match word characters and digits
     of any script, unless the expression begins with `(?a)`. Bytes of an id that are not UTF-8 become U+FFFD, as in the

@@ -1,4 +1,4 @@
-"""Regular expressions on group ids in the configuration, and filters of groups."""
+"""Regular expressions in the configuration, and filters of groups."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 
 def matcher(pattern: str) -> Callable[[str], object | None]:
-    """Returns a function that returns a match if a pattern matches a whole group id, or else None.
+    """Returns a function that returns a match if a pattern matches a whole text, or else None.
 
     Raises:
         ValueError: the pattern is not a regular expression.
@@ -26,8 +26,8 @@ def _checked(pattern: str) -> str:
     return pattern
 
 
-GroupPattern = Annotated[str, Field(min_length=1), AfterValidator(_checked)]
-"""A regular expression in the syntax of Python's `re`, which must match the whole id."""
+RegularExpression = Annotated[str, Field(min_length=1), AfterValidator(_checked)]
+"""A regular expression in the syntax of Python's `re`, which must match the whole text."""
 
 
 def group_filter(allow: Iterable[str], deny: Iterable[str]) -> Callable[[str], bool]:

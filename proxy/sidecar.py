@@ -410,23 +410,23 @@ class Sidecar:
     def _client_port(self, listener: Listener) -> ClientPort:
         """Returns the port of a listener. All listeners lead to the same broker."""
 
-        def new_session(client_host: str, peer: Address) -> Session:
+        def new_session(origin: Origin, peer: Address) -> Session:
             self._bootstrap_peer = peer
-            return self._session(self._broker_at(self._config.broker_address), counters.name, client_host)
+            return self._session(self._broker_at(self._config.broker_address), counters.name, origin)
 
         counters = self._listeners[listener]
         return ClientPort(counters, lambda: listener.upstream, new_session, self._handshakes[listener.name])
 
-    def _node_session(self, node_id: int, client_host: str, peer: Address) -> Session:
+    def _node_session(self, node_id: int, origin: Origin, peer: Address) -> Session:
         address = self._address_book.upstream(node_id)
         if address not in self._brokers and peer == self._bootstrap_peer:
             # This node is the bootstrap broker under another address. One broker has one copy.
             self._brokers.put(address, self._broker_at(self._config.broker_address))
-        return self._session(self._broker_at(address), self._gateway_counters.name, client_host)
+        return self._session(self._broker_at(address), self._gateway_counters.name, origin)
 
-    def _session(self, broker: ServedBroker, listener: str, client_host: str) -> Session:
+    def _session(self, broker: ServedBroker, listener: str, origin: Origin) -> Session:
         dispatcher = broker.dispatchers[listener]
-        return Session(dispatcher, self._traffic, Origin(client_host), self._session_limits)
+        return Session(dispatcher, self._traffic, origin, self._session_limits)
 
     @property
     def _gateway_counters(self) -> ListenerCounters:

@@ -37,10 +37,19 @@ class Authority:
         self.file = folder / "ca.pem"
         self._ca.cert_pem.write_to_path(self.file)
 
-    def issue(self, *names: str, common_name: str | None = None, expires: datetime | None = None) -> Certificate:
-        """Issues a certificate for names or IP addresses, and writes it and its key to files."""
+    def issue(
+        self,
+        *names: str,
+        common_name: str | None = None,
+        unit: str | None = None,
+        expires: datetime | None = None,
+    ) -> Certificate:
+        """Issues a certificate for names or IP addresses, and writes it and its key to files.
+
+        `unit`: the organizational unit in the subject. Without it, each certificate has another one.
+        """
         self._count += 1
-        made = self._ca.issue_cert(*names, common_name=common_name, not_after=expires)
+        made = self._ca.issue_cert(*names, common_name=common_name, organization_unit_name=unit, not_after=expires)
         files = Certificate(self._folder / f"{self._count}.pem", self._folder / f"{self._count}.key")
         files.certificate_file.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         made.private_key_pem.write_to_path(files.key_file)

@@ -219,6 +219,7 @@ class ClientRefused(Fact):
     """A policy refused a request.
 
     Attributes:
+        principal: the client's user as Kafka writes it; empty if it is not known.
         size, limit: the value that the policy judged and its limit, in the policy's own unit.
         enforced: whether the client got the refusal. If not, the policy is in audit mode and only reports it.
     """
@@ -230,3 +231,4 @@ class ClientRefused(Fact):
     size: int
     limit: int
     enforced: bool = True
+    principal: str = ""

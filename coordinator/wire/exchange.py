@@ -27,6 +27,7 @@ class Exchange:
         token: the number of the connection, a colon, and a suffix that identifies the request on that connection.
         client_id: the client id from the request's header.
         client_host: the client's address as Java's InetAddress prints it, with a leading slash.
+        principal: the client's user as Kafka writes it, for instance `User:CN=alice`; empty if it is not known.
         sent_at: when the request was sent to the broker, or an earlier time, in seconds since the epoch.
         as_of: for each group that the request names, the numbers of the last changes of the group and of its offsets at
             `sent_at`.
@@ -45,6 +46,7 @@ class Exchange:
     note_count: int = 0
     names: Mapping[UUID, str] = field(default_factory=dict)
     removing: bool = False
+    principal: str = ""
 
     @property
     def connection(self) -> str:

@@ -279,6 +279,8 @@ class RefusedClient(Answer):
     """Kafka's name of it."""
     client_id: str
     client_host: str
+    principal: str
+    """The client's user as Kafka writes it; empty if it is not known."""
     count: int
     """Requests."""
     first_at: Moment

@@ -79,12 +79,17 @@ def event(cell: Cell) -> Sentence:
 
 
 def client(member: Mapping[str, Any] | None) -> Sentence:
-    """Returns a client's name and host. The name is the client id, or else the instance id or the member id."""
+    """Returns a client's name, host and principal, as far as they are known.
+
+    The name is the client id, or else the instance id or the member id.
+    """
     if member is None:
         return ("somebody",)
     name = member.get("client_id") or member.get("instance_id") or member.get("member_id") or "a client without a name"
     host = address(member.get("client_host"))
-    return (UserText(name), " at ", UserText(host)) if host else (UserText(name),)
+    principal = member.get("principal")
+    named = (UserText(name), " at ", UserText(host)) if host else (UserText(name),)
+    return (*named, " as ", UserText(principal)) if principal else named
 
 
 def address(client_host: str | None) -> str:

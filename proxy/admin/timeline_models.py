@@ -150,6 +150,8 @@ class ClientRefused(Event):
     """Kafka's name of it."""
     client_id: str
     client_host: str
+    principal: str
+    """The client's user as Kafka writes it; empty if it is not known."""
     size: int
     """What the policy counted."""
     limit: int

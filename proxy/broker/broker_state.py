@@ -74,6 +74,7 @@ class BrokerState:
                 self.authorization,
                 self.deferred,
                 listener.name,
+                has_identities=listener.upstream_tls is not None and bool(listener.upstream_tls.identities),
                 shared_with_sidecar=config.sidecar_connects_like_clients_of(listener),
                 most_per_principal=config.limits.connections_per_principal,
             )

@@ -13,6 +13,7 @@ from group_sidecar.proxy.broker.authorization import Authorization
 from group_sidecar.proxy.broker.authorization_cache import AuthorizationCache, Right
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
 from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal, Principals
+from group_sidecar.proxy.dataplane.outcomes import Origin
 
 
 class ClientAccess:
@@ -22,6 +23,7 @@ class ClientAccess:
         authorization: what the broker grants.
         deferred: the replies that are applied before access is given.
         listener: the name of the listener.
+        has_identities: whether the sidecar connects to the broker with several certificates, depending on the client.
         shared_with_sidecar: whether the sidecar's own connection uses the same listener of the broker as the clients
             do, without TLS and SASL.
         most_per_principal: the maximum number of connections of one principal, or 0 for no limit.
@@ -33,15 +35,23 @@ class ClientAccess:
         deferred: DeferredReplies,
         listener: str,
         *,
+        has_identities: bool,
         shared_with_sidecar: bool,
         most_per_principal: int,
     ) -> None:
         self._authorization = authorization
         self._deferred = deferred
         self._principals = Principals(listener, most_per_principal)
+        self._has_identities = has_identities
         self._shared_with_sidecar = shared_with_sidecar
         self._allows_anonymous = False
+        self._served: set[Principal] = set()
+        """The principals without SASL that the broker has served. Each has another certificate of the sidecar."""
         self._wants_sasl = False
+
+    def user_of(self, origin: Origin) -> str:
+        """See Principals. Replies to SASL requests are never deferred, so no deferred reply is applied."""
+        return self._principals.user_of(origin)
 
     # State that deferred replies may change.
 
@@ -79,9 +89,17 @@ class ClientAccess:
 
         `principal`: None if it is not known. `at`: seconds since the epoch.
         """
-        if principal is None or (principal.mechanism == ANONYMOUS and not self.allows_anonymous):
+        if principal is None or (principal.mechanism == ANONYMOUS and not self._is_served(principal)):
             return False
         return not self.may_have_authorizer or self.rights.has_all(principal, rights, at)
+
+    def _is_served(self, principal: Principal) -> bool:
+        """Whether the broker is known to serve clients without SASL under the certificate of this principal.
+
+        In TLS 1.3 the sidecar's handshake ends before the broker has looked at the certificate.
+        """
+        allows_anonymous = self.allows_anonymous  # Applies the deferred replies, which may have served the principal.
+        return principal in self._served if self._has_identities else allows_anonymous
 
     # What is learnt.
 
@@ -91,11 +109,13 @@ class ClientAccess:
         If that connection uses the clients' listener without TLS and SASL, the listener serves anonymous clients.
         """
         if self._shared_with_sidecar:
-            self.learn_anonymous_access()
+            self._allows_anonymous = True
 
-    def learn_anonymous_access(self) -> None:
-        """Notes that the listener serves clients that did not authenticate."""
+    def learn_anonymous_access(self, origin: Origin) -> None:
+        """Notes that the listener has served a client that did not authenticate by SASL."""
         self._allows_anonymous = True
+        if self._has_identities:
+            self._served.add(self._principals.without_sasl(origin))
 
     def learn_sasl_required(self) -> None:
         """Notes that the listener accepted a SASL handshake."""
@@ -104,9 +124,14 @@ class ClientAccess:
     def reset_learned(self) -> None:
         """Forgets what may be wrong after a restart of the broker."""
         self._deferred.apply_waiting()
-        self._allows_anonymous = False
+        self._forget_served()
 
     def broker_lost(self) -> None:
         """Notes that the broker does not answer. When it is back, it may have other rules, and require SASL."""
         self._deferred.apply_waiting()
-        self._allows_anonymous = self._wants_sasl = False
+        self._forget_served()
+        self._wants_sasl = False
+
+    def _forget_served(self) -> None:
+        self._allows_anonymous = False
+        self._served.clear()

@@ -1,8 +1,12 @@
-"""Finds the principal of each client connection from the broker's replies to SASL requests.
+"""Finds the principal of each client connection: from the broker's replies to SASL requests, or from certificates.
 
 A local answer is made only when no earlier reply is pending on the connection. So it is enough to follow the replies:
 while a token is in flight, nothing on its connection is answered locally. `authorization_cache` holds the rights of the
 principals.
+
+To the broker, a client without SASL is the subject of the certificate with which the sidecar has connected. To the
+sidecar itself, the client is the subject of the client's own certificate, which counts for `connections_per_principal`
+and is reported (`user_of`).
 
 No secret is kept. A PLAIN token is identified by a keyed digest of the whole token. Some brokers distinguish users only
 by the password (tokens over PLAIN), but to every broker the same token is the same user.
@@ -48,8 +52,11 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = "anonymous"
-"""The mechanism of every client on a listener without SASL. These clients share one principal, because the broker sees
-the sidecar's address instead of the clients' addresses."""
+"""The mechanism of every client without SASL. The clients of a listener share one principal for each certificate with
+which the sidecar connects to the broker, because the broker sees the sidecar's address and certificate instead of the
+clients'. The name is the number of the certificate, and empty without TLS."""
+_CERTIFICATE = "certificate"
+"""The mechanism of a client's own certificate. Such a principal has no rights. It only counts connections."""
 
 
 class SentToken(NamedTuple):
@@ -64,9 +71,7 @@ class SentToken(NamedTuple):
 
 @dataclass(slots=True)
 class _Authentication:
-    """The state of one connection. `served`: whether the broker has answered a request since the last token. `counted`:
-    the principal whose number of connections includes this connection.
-    """
+    """The state of one connection. `served`: whether the broker has answered a request since the last token."""
 
     mechanism: str
     trusted: bool = True
@@ -76,7 +81,12 @@ class _Authentication:
     named: Principal | None = None
     expires_at: float = math.inf
     served: bool = False
-    counted: Principal | None = None
+
+    @property
+    def authenticated(self) -> Principal | None:
+        """The principal with a name whose last token the broker has accepted, or None."""
+        done = self.trusted and self.rounds >= SASL_ROUNDS.get(self.mechanism, math.inf)
+        return self.named if done else None
 
 
 class Principals:
@@ -92,8 +102,11 @@ class Principals:
         self.most_connections = most_connections
         self._counts: dict[Principal, int] = {}
         """The number of connections of each principal that has authenticated, if there is a limit."""
+        self._counted: dict[int, Principal] = {}
+        """The principal whose number of connections includes a connection, by the number of the connection."""
         self._anonymous = Principal(ANONYMOUS, listener=listener)
         self._known: dict[int, _Authentication] = {}
+        """The connections that have used SASL, by number."""
 
     def token(self, token: bytes, version: int, now: float) -> SentToken:
         """Returns what the sidecar keeps of a token that is sent to the broker."""
@@ -109,7 +122,7 @@ class Principals:
         """
         known = self._known.get(origin.number)
         if known is None or known.trusted:
-            self._stop_counting(known)
+            self._stop_counting(origin)
             self._known[origin.number] = _Authentication(mechanism)
         return None if known is None else _connection_principal(origin)
 
@@ -132,24 +145,39 @@ class Principals:
         Returns False if the principal has too many connections. Only principals with a name count.
         """
         known = self._known.get(origin.number)
-        if not self.most_connections or known is None or known.counted is not None or known.named is None:
+        if known is None or origin.number in self._counted or known.authenticated is None:
             return True
-        if not known.trusted or known.rounds < SASL_ROUNDS[known.mechanism]:
+        return self._try_count_for(origin, known.authenticated)
+
+    def try_count_certificate(self, origin: Origin) -> bool:
+        """Counts a new connection towards the connections of its client's certificate, until SASL begins.
+
+        The client must have a certificate. Returns False if the subject of the certificate has too many connections.
+        """
+        return self._try_count_for(origin, Principal(_CERTIFICATE, origin.subject.encode(), self._listener))
+
+    @property
+    def limit_cause(self) -> str:
+        """Why a connection is refused whose principal has too many connections, as text for the log."""
+        return f"its principal has {self.most_connections} connections (limits.connections_per_principal)"
+
+    def _try_count_for(self, origin: Origin, principal: Principal) -> bool:
+        if not self.most_connections:
             return True
-        count = self._counts.get(known.named, 0)
+        count = self._counts.get(principal, 0)
         if count >= self.most_connections:
             return False
-        self._counts[known.named] = count + 1
-        known.counted = known.named
+        self._counts[principal] = count + 1
+        self._counted[origin.number] = principal
         return True
 
-    def _stop_counting(self, known: _Authentication | None) -> None:
-        if known is None or known.counted is None:
+    def _stop_counting(self, origin: Origin) -> None:
+        principal = self._counted.pop(origin.number, None)
+        if principal is None:
             return
-        self._counts[known.counted] -= 1
-        if not self._counts[known.counted]:
-            del self._counts[known.counted]
-        known.counted = None
+        self._counts[principal] -= 1
+        if not self._counts[principal]:
+            del self._counts[principal]
 
     def distrust(self, origin: Origin) -> None:
         """Treats the principal of a connection as unknown from now on."""
@@ -178,13 +206,34 @@ class Principals:
         The caller must check whether the broker serves anonymous clients.
         """
         if origin.number not in self._known:
-            return self._anonymous
+            return self.without_sasl(origin)
         known = self._known[origin.number]
         if not known.trusted or now >= known.expires_at:
             return None
         if known.named is None:
             return _connection_principal(origin) if known.rounds and known.served else None
         return known.named if known.rounds == SASL_ROUNDS[known.mechanism] else None
+
+    def user_of(self, origin: Origin) -> str:
+        """Returns the principal of a client as Kafka writes it, for reports; empty if it is not known.
+
+        It is the subject of the client's certificate. As in Kafka, a user of SASL takes precedence. Only SCRAM shows
+        who that is. A PLAIN token is not kept.
+        """
+        known = self._known.get(origin.number)
+        if known is None:
+            return f"User:{origin.subject}" if origin.subject else ""
+        named = known.authenticated
+        if named is None or named.mechanism == "PLAIN":
+            return ""
+        name = named.name.rpartition(b",n=")[2].replace(b"=2C", b",").replace(b"=3D", b"=")
+        return f"User:{name.decode(errors='replace')}"
+
+    def without_sasl(self, origin: Origin) -> Principal:
+        """Returns the principal that a connection has without SASL."""
+        if not origin.certificate:
+            return self._anonymous
+        return Principal(ANONYMOUS, str(origin.certificate).encode(), self._listener)
 
     def _named(self, mechanism: str, token: SentToken) -> Principal | None:
         """Returns the principal that a mechanism's first token names, or None if the principal is unknown."""
@@ -197,10 +246,8 @@ class Principals:
 
         Returns the principal that only this connection had, or None without SASL.
         """
-        if origin.number not in self._known:
-            return None
-        self._stop_counting(self._known.pop(origin.number))
-        return _connection_principal(origin)
+        self._stop_counting(origin)
+        return None if self._known.pop(origin.number, None) is None else _connection_principal(origin)
 
 
 def _connection_principal(origin: Origin) -> Principal:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from group_sidecar.proxy.admin.tls import ServerTls
 from group_sidecar.proxy.checks.files import check_mode, read
 from group_sidecar.proxy.checks.findings import Finding, fault, warning
+from group_sidecar.proxy.config.listener_sections import UpstreamTls
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.tls.contexts import (
@@ -59,7 +60,7 @@ def _sections(config: Config) -> Iterator[_Section]:
             load = partial(listener_context, tls)
             yield _Section(f"listeners.{index}.tls", tls.certificate_file, tls.key_file, authorities, load)
         if listener.upstream_tls:
-            yield _to_broker(f"listeners.{index}.upstream_tls", listener.upstream_tls)
+            yield from _of_upstream(f"listeners.{index}.upstream_tls", listener.upstream_tls)
     if config.own_connection.tls:
         yield _to_broker("own_connection.tls", config.own_connection.tls)
     sasl = config.own_connection.sasl
@@ -71,6 +72,15 @@ def _sections(config: Config) -> Iterator[_Section]:
         authorities = ("client_ca_file", access.client_ca_file)
         certificate_file, key_file = access.certificate_file, access.key_file
         yield _Section("admin_access", certificate_file, key_file, authorities, partial(ServerTls, access))
+
+
+def _of_upstream(key: str, tls: UpstreamTls) -> Iterator[_Section]:
+    """Yields the section of a listener's connections to the broker, and those of its identities."""
+    yield _to_broker(key, tls)
+    for index, identity in enumerate(tls.identities):
+        # The file of the authorities was checked before.
+        alone = tls.with_certificate_of(identity).model_copy(update={"ca_file": None})
+        yield _to_broker(f"{key}.identities.{index}", alone)
 
 
 def _to_broker(key: str, tls: Tls) -> _Section:

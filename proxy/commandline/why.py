@@ -71,6 +71,7 @@ def _refused_row(refused: Mapping[str, Any], utc: bool) -> Cells:
         "POLICY": refused["policy"],
         "CLIENT-ID": refused["client_id"],
         "HOST": refused["client_host"],
+        "PRINCIPAL": refused.get("principal"),
         "FIRST": format_time(refused["first_at"], utc),
         "LAST": format_time(refused["last_at"], utc),
     }

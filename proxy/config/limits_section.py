@@ -48,9 +48,10 @@ class Limits(Section):
     that sends the PROXY header, the address in the header counts. The broker's setting is `max.connections.per.ip`,
     which has no limit by default either."""
     connections_per_principal: WholeNumber = Field(default=0, ge=0)
-    """The maximum number of connections of one SASL principal at a time, at each listener of each broker, or 0 for no
-    limit. A connection beyond it is closed when the broker has accepted its last token. The limit applies to PLAIN and
-    SCRAM. A broker has no such setting."""
+    """The maximum number of connections of one principal at a time, at each listener of each broker, or 0 for no limit.
+    A principal is a SASL user (PLAIN and SCRAM), or without SASL the subject of the client's certificate if TLS ends at
+    the sidecar (`client_auth`). A connection beyond the limit is closed: with SASL when the broker has accepted its
+    last token, otherwise after its TLS handshake. A broker has no such setting."""
     accept_rate: WholeNumber = Field(default=0, ge=0)
     """The maximum number of connections per second that each listener accepts, or 0 for no limit. The connections of
     one second may come at once. Further clients are not refused: they wait in the kernel until they are accepted. The

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from group_sidecar.policies.patterns import RegularExpression
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.config.sections import ConfiguredAddress, Section, require_port
 from group_sidecar.proxy.runtime.addresses import Address
@@ -40,11 +41,31 @@ class ListenerTls(Section):
         return self
 
 
+class UpstreamIdentity(Section):
+    """Clients whose connections the broker sees under a certificate of their own. The first entry that matches a client
+    applies. For clients that match none, the sidecar uses the certificate of `upstream_tls`.
+    """
+
+    subject: RegularExpression
+    """A regular expression that must match the whole subject of the client's certificate, as the broker's ACLs have it
+    after `User:`, for instance `CN=alice,OU=billing,O=Example`."""
+    certificate_file: Path
+    """The certificate with its chain that the sidecar presents to the broker in place of these clients."""
+    key_file: Path | None = None
+    """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
+
+
 class UpstreamTls(Tls):
     """TLS from the sidecar to the broker, for clients' connections. Without this section, the sidecar connects to the
     broker without TLS. The broker's certificate must be trusted. All files are PEM. They are read again when they have
     changed.
     """
+
+    identities: tuple[UpstreamIdentity, ...] = ()
+
+    def with_certificate_of(self, identity: UpstreamIdentity) -> Tls:
+        """Returns the settings of TLS to the broker in place of clients with an identity."""
+        return self.model_copy(update={"certificate_file": identity.certificate_file, "key_file": identity.key_file})
 
 
 class Listener(Section):
@@ -68,6 +89,13 @@ class Listener(Section):
     @classmethod
     def _has_a_port(cls, upstream: Address) -> Address:
         return require_port(upstream)
+
+    @model_validator(mode="after")
+    def _knows_the_clients_with_identities(self) -> Self:
+        identities = self.upstream_tls is not None and self.upstream_tls.identities
+        if identities and (self.tls is None or self.tls.client_auth == "none"):
+            raise ValueError("upstream_tls.identities: needs tls.client_auth, so that clients have certificates")
+        return self
 
 
 def reject_conflicts(listeners: tuple[Listener, ...]) -> None:

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_settings import NoDecode
 
 from group_sidecar.policies.all_policies import POLICIES
-from group_sidecar.policies.patterns import GroupPattern
+from group_sidecar.policies.patterns import RegularExpression
 from group_sidecar.policies.policy import WholeNumber, reject_boolean
 from group_sidecar.proxy.runtime.addresses import Address, parse_address
 
@@ -241,11 +241,11 @@ class Metrics(Section):
     detail: Literal["none", "group", "topic", "partition"] = "group"
     """The finest level of series. Each level includes the previous ones: `none` has totals only, and `group`, `topic`
     and `partition` add series of each group, topic and partition."""
-    allow: tuple[GroupPattern, ...] = ()
+    allow: tuple[RegularExpression, ...] = ()
     """Regular expressions in the syntax of Python's `re`. If there are any, only groups whose whole id matches one of
     them have series of their own. Totals count all groups. The expressions are matched against all group ids at each
     scrape, so the warning at `policies.group_max_size.overrides[].pattern` applies here too."""
-    deny: tuple[GroupPattern, ...] = ()
+    deny: tuple[RegularExpression, ...] = ()
     """Regular expressions as in `allow`. A group whose whole id matches one of them has no series of its own, even if
     `allow` matches."""
     series: Positive = 20_000

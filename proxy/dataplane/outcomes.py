@@ -25,11 +25,16 @@ class Origin:
     Attributes:
         client_host: the client's IP address.
         number: identifies the connection in this process.
+        subject: the subject of the client's certificate, if TLS ends at the sidecar; empty if there is none.
+        certificate: the number of the certificate with which the sidecar has connected to the broker; 0 without TLS.
+            Without SASL, clients with the same number are one user to the broker.
         inet_address: the client's address as brokers return it: like a Java InetAddress without a name, with a slash.
     """
 
     client_host: str
     number: int = field(default_factory=lambda: next(_numbers))
+    subject: str = field(default="", kw_only=True)
+    certificate: int = field(default=0, kw_only=True)
     inet_address: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -206,6 +211,9 @@ class Dispatcher(Protocol):
     @property
     def requires_sasl(self) -> bool:
         """Whether the broker is known to require SASL of the clients."""
+
+    def admit(self, origin: Origin) -> str | None:
+        """Counts a new connection. Returns why the client is refused, as text for the log, or None."""
 
     def is_admitted(self, origin: Origin) -> bool:
         """Returns whether the broker's replies show that the client has authenticated."""

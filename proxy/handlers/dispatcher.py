@@ -120,6 +120,13 @@ class BrokerDispatcher(DeferredReplyHandler):
         """See Dispatcher."""
         return self._access.wants_sasl and not self._access.allows_anonymous
 
+    def admit(self, origin: Origin) -> str | None:
+        """See Dispatcher. If the broker requires SASL, a user of SASL counts, and not the certificate."""
+        if not origin.subject or self.requires_sasl:
+            return None
+        principals = self._access.principals
+        return None if principals.try_count_certificate(origin) else principals.limit_cause
+
     def is_admitted(self, origin: Origin) -> bool:
         """See Dispatcher."""
         return self._access.principals.admitted(origin)
@@ -206,12 +213,12 @@ class BrokerDispatcher(DeferredReplyHandler):
     def _handle_reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> Reply:
         if type(pending) is CopiedRequest:
             if self._access.principals.served(origin):
-                self._access.learn_anonymous_access()
+                self._access.learn_anonymous_access(origin)
             self._observer.observe_copied(pending, frame, now)
             return UNCHANGED
         key = pending.api_key
         if key not in UNAUTHENTICATED and self._access.principals.served(origin):
-            self._access.learn_anonymous_access()
+            self._access.learn_anonymous_access(origin)
         try:
             return pending.reply(frame, origin, now)
         except Exception as error:  # noqa: BLE001  Whatever the error is, `unreadable` decides.

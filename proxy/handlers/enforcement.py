@@ -184,6 +184,7 @@ class Enforcement:
                 size=refusal.size,
                 limit=refusal.limit,
                 enforced=policy.enforced,
+                principal=case.exchange.principal,
             )
         )
 

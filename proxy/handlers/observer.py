@@ -121,6 +121,7 @@ class Observer:
             token=f"{origin.number}:{correlation}",
             client_id=client_id,
             client_host=origin.inet_address,
+            principal=self._access.user_of(origin),
             sent_at=self._copy.epoch(now),
             names=self._names,
         )

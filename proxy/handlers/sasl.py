@@ -78,8 +78,7 @@ class SaslRequests(DecodingHandler):
 
     def refuse_principal(self, origin: Origin) -> Reply:
         """Returns the closing of a connection whose principal has too many connections, and logs it."""
-        cause = f"its principal has {self._access.principals.most_connections} connections"
-        cause += " (limits.connections_per_principal)"
+        cause = self._access.principals.limit_cause
         refused = self._disconnector.close_for(CloseReason.PRINCIPAL_LIMIT, _AUTHENTICATE, cause, origin)
         return Reply(hang_up=refused.reason)
 

@@ -13,6 +13,7 @@ from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounter
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
+from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners.acceptor import AcceptedClient, Target
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes
@@ -29,13 +30,13 @@ class ClientPort(NamedTuple):
     Attributes:
         counters: the counters of the listener.
         upstream: returns the current address of the broker.
-        new_session: makes a session. The arguments are the client's host and the broker's socket address.
+        new_session: makes a session. The arguments are the client and the broker's socket address.
         handshakes: what comes before the first Kafka request; None if nothing does.
     """
 
     counters: ListenerCounters
     upstream: Callable[[], Address]
-    new_session: Callable[[str, Address], Session]
+    new_session: Callable[[Origin, Address], Session]
     handshakes: ListenerHandshakes | None = None
 
 
@@ -143,7 +144,7 @@ class Admission:
             attempt = socket.socket(fileno=upstream) if upstream >= 0 else None
             return PendingClient(client, host, address, attempt, counted_host)
         else:
-            self.join(EndpointSocket(client), host, EndpointSocket(upstream), target, port)
+            self.join(EndpointSocket(client), Origin(host), EndpointSocket(upstream), target, port)
             return None
         if upstream >= 0:
             os.close(upstream)
@@ -182,19 +183,34 @@ class Admission:
         self._targets.pop(address, None)
 
     def join(
-        self, client: EndpointSocket, host: str, upstream: EndpointSocket, target: Target, port: ClientPort
+        self, client: EndpointSocket, origin: Origin, upstream: EndpointSocket, target: Target, port: ClientPort
     ) -> None:
         """Hands a client and its broker connection to the connection manager. The client's host was counted before."""
+        session: Session | None = None
         try:
-            session = port.new_session(host, Address(*target.address[:2]))
-            self._connection_manager.add(client, upstream, session, port.counters)
+            session = port.new_session(origin, Address(*target.address[:2]))
+            if cause := session.dispatcher.admit(origin):
+                session.close(self._connection_manager.poller.now)
+                self._turn_away(client, origin, upstream, port, cause)
+            else:
+                self._connection_manager.add(client, upstream, session, port.counters)
         except Exception as error:  # noqa: BLE001  No exception of this connection may end other connections.
+            if session is not None:
+                session.close(self._connection_manager.poller.now)
             os.close(upstream.fd)
             if isinstance(error, OSError):
-                self.refuse(client.fd, port, CloseReason.CLIENT_CLOSED, host)
+                self.refuse(client.fd, port, CloseReason.CLIENT_CLOSED, origin.client_host)
             else:
-                self.refuse(client.fd, port, CloseReason.ERROR, host)
-                log.exception("a connection failed", client=host)
+                self.refuse(client.fd, port, CloseReason.ERROR, origin.client_host)
+                log.exception("a connection failed", client=origin.client_host)
+
+    def _turn_away(
+        self, client: EndpointSocket, origin: Origin, upstream: EndpointSocket, port: ClientPort, cause: str
+    ) -> None:
+        """Closes both connections of a client whose principal has too many connections."""
+        os.close(upstream.fd)
+        self.refuse(client.fd, port, CloseReason.PRINCIPAL_LIMIT, origin.client_host)
+        self.warn(TURNED_AWAY, cause, client=origin.client_host, subject=origin.subject)
 
     def refuse(self, client: int, port: ClientPort, reason: CloseReason, counted_host: str | None = None) -> None:
         """Closes a client's connection and counts the reason.

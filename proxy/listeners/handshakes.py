@@ -4,27 +4,43 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import NamedTuple, TypeVar
 
 import trio
 
 from group_sidecar.metrics.listener_counters import ListenerCounters, TlsFailure, TlsSide
-from group_sidecar.proxy.config.listener_sections import Listener, ListenerTls, UpstreamTls
+from group_sidecar.proxy.config.listener_sections import Listener, ListenerTls
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
-from group_sidecar.proxy.dataplane.tls_endpoint import TlsEndpoint, TlsState
+from group_sidecar.proxy.dataplane.tls_endpoint import TlsEndpoint
+from group_sidecar.proxy.listeners.broker_certificates import BrokerCertificates
 from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader, ProxyHeader, ProxyHeaderReader
 from group_sidecar.proxy.runtime.os_errors import reason_of
 from group_sidecar.proxy.tls.certificates import expires_at
-from group_sidecar.proxy.tls.contexts import (
-    ReloadingContext,
-    listener_context,
-    listener_files,
-    upstream_context,
-    upstream_files,
-)
+from group_sidecar.proxy.tls.contexts import ReloadingContext, listener_context, listener_files
 from group_sidecar.proxy.tls.handshake import HandshakeError, handshake
+from group_sidecar.proxy.tls.subject import subject_of
 
 PROXY_HEADER_CHUNK = 4_096
 """Bytes of one read of a PROXY header. What follows the header is kept."""
+_Done = TypeVar("_Done")
+
+
+class AcceptedEndpoint(NamedTuple):
+    """A client's endpoint, with the subject of the client's verified certificate; empty if there is none."""
+
+    endpoint: EndpointSocket
+    subject: str = ""
+
+
+class UpstreamEndpoint(NamedTuple):
+    """The endpoint of a broker connection.
+
+    Attributes:
+        certificate: the number of the sidecar's certificate, as in `BrokerTls`; 0 without TLS.
+    """
+
+    endpoint: EndpointSocket
+    certificate: int = 0
 
 
 class ListenerHandshakes:
@@ -46,11 +62,9 @@ class ListenerHandshakes:
         self._counters = counters
         self._seconds = seconds
         self.expects_proxy_header = listener.proxy_protocol
-        self._server_name = listener.upstream_tls and listener.upstream_tls.server_name
         self._client_context = self._context_for_clients(listener.name, listener.tls)
-        self._upstream_context = self._context_for_broker(listener.name, listener.upstream_tls)
-        self._last_upstreams: dict[str, ssl.SSLObject] = {}
-        """The last TLS connection to each broker, whose session may be resumed."""
+        tls = listener.upstream_tls
+        self._certificates = None if tls is None else BrokerCertificates(listener.name, tls, counters)
 
     async def read_proxy_header(self, descriptor: int) -> ProxyHeader:
         """Returns the PROXY header of a client that has connected.
@@ -66,7 +80,7 @@ class ListenerHandshakes:
         finally:
             client.detach()
 
-    async def accept(self, descriptor: int, received: bytes) -> EndpointSocket:
+    async def accept(self, descriptor: int, received: bytes) -> AcceptedEndpoint:
         """Returns the endpoint of a client that has connected.
 
         Args:
@@ -77,36 +91,37 @@ class ListenerHandshakes:
             HandshakeError: the client's TLS handshake failed.
         """
         if self._client_context is None:
-            return EndpointSocket(descriptor, received)
+            return AcceptedEndpoint(EndpointSocket(descriptor, received))
         client = socket.socket(fileno=descriptor)
         try:
             attempt = partial(handshake, client, self._client_context.current(), received=received)
-            return TlsEndpoint(descriptor, await self._handshake(TlsSide.CLIENT, attempt))
+            state = await self._handshake(TlsSide.CLIENT, attempt)
         finally:
             client.detach()
+        certificate = state.tls.getpeercert(binary_form=True)  # OpenSSL keeps it for sessions that are resumed.
+        return AcceptedEndpoint(TlsEndpoint(descriptor, state), subject_of(certificate) if certificate else "")
 
-    async def connect(self, upstream: socket.socket, host: str) -> EndpointSocket:
+    async def connect(self, upstream: socket.socket, host: str, subject: str) -> UpstreamEndpoint:
         """Returns the endpoint of an established connection to a broker. Takes over the socket unless it raises.
 
         Args:
             upstream: a non-blocking socket.
             host: the broker's host, whose name the certificate must contain if the settings have no `server_name`.
+            subject: the subject of the client's certificate, or empty.
 
         Raises:
             HandshakeError: the handshake with the broker failed.
         """
-        if self._upstream_context is None:
-            return EndpointSocket(upstream.detach())
-        context, name = self._upstream_context.current(), self._server_name or host
-        attempt = partial(handshake, upstream, context, server_name=name, session=self._session(name, context))
-        state = await self._handshake(TlsSide.UPSTREAM, attempt)
-        self._last_upstreams[name] = state.tls
-        return TlsEndpoint(upstream.detach(), state)
+        if self._certificates is None:
+            return UpstreamEndpoint(EndpointSocket(upstream.detach()))
+        attempt = partial(self._certificates.choose(subject).handshake, upstream, host)
+        state, certificate = await self._handshake(TlsSide.UPSTREAM, attempt)
+        return UpstreamEndpoint(TlsEndpoint(upstream.detach(), state), certificate)
 
-    async def _handshake(self, side: TlsSide, attempt: Callable[[], Awaitable[TlsState]]) -> TlsState:
+    async def _handshake(self, side: TlsSide, attempt: Callable[[], Awaitable[_Done]]) -> _Done:
         try:
             with trio.fail_after(self._seconds):
-                state = await attempt()
+                done = await attempt()
         except HandshakeError as error:
             self._counters.handshake_failed(side, error.failure)
             raise
@@ -115,12 +130,7 @@ class ListenerHandshakes:
             reason = f"no handshake within {self._seconds:g} s (limits.handshake_seconds)"
             raise HandshakeError(TlsFailure.TIMEOUT, reason) from None
         self._counters.handshake_done(side)
-        return state
-
-    def _session(self, server_name: str, context: ssl.SSLContext) -> ssl.SSLSession | None:
-        """Returns the last session with a broker, which the broker may resume. A new context has no sessions."""
-        last = self._last_upstreams.get(server_name)
-        return last.session if last is not None and last.context is context else None
+        return done
 
     def _context_for_clients(self, name: str, tls: ListenerTls | None) -> ReloadingContext | None:
         if tls is None:
@@ -132,18 +142,6 @@ class ListenerHandshakes:
             return context
 
         return ReloadingContext(f"{name}: tls", listener_files(tls), make)
-
-    def _context_for_broker(self, name: str, tls: UpstreamTls | None) -> ReloadingContext | None:
-        if tls is None:
-            return None
-
-        def make() -> ssl.SSLContext:
-            context = upstream_context(tls)
-            if tls.certificate_file is not None:
-                self._counters.certificates_expire_at[TlsSide.UPSTREAM] = expires_at(tls.certificate_file)
-            return context
-
-        return ReloadingContext(f"{name}: upstream_tls", upstream_files(tls), make)
 
 
 def handshakes_of(listener: Listener, counters: ListenerCounters, seconds: float) -> ListenerHandshakes | None:

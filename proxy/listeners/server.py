@@ -18,8 +18,10 @@ from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
+from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.listeners.acceptor import ACCEPT_BATCH, Acceptor, Target, start_connect
 from group_sidecar.proxy.listeners.admission import Admission, AdmissionLimits, ClientPort, PendingClient
+from group_sidecar.proxy.listeners.handshakes import AcceptedEndpoint, UpstreamEndpoint
 from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.logging import log
@@ -166,8 +168,8 @@ class Server:
         """Does the handshakes of a client and of its broker connection, and joins both."""
         try:
             pending = await self._with_counted_host(pending, port)
-            client = await self._client_endpoint(pending, port)
-            upstream, target = await self._upstream_endpoint(pending, port)
+            client, subject = await self._client_endpoint(pending, port)
+            upstream, target = await self._upstream_endpoint(pending, port, subject)
         except _Refused as refused:
             self._admission.refuse(pending.client, port, refused.reason, pending.counted_host)
         except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
@@ -177,7 +179,8 @@ class Server:
             self._admission.refuse(pending.client, port, CloseReason.SHUTDOWN, pending.counted_host)
             raise
         else:
-            self._admission.join(client, pending.host, upstream, target, port)
+            origin = Origin(pending.host, subject=subject, certificate=upstream.certificate)
+            self._admission.join(client, origin, upstream.endpoint, target, port)
 
     async def _with_counted_host(self, pending: PendingClient, port: ClientPort) -> PendingClient:
         """Returns a client whose host is known and counted. Raises _Refused if the client must be turned away."""
@@ -194,10 +197,10 @@ class Server:
             raise _Refused(CloseReason.ADDRESS_LIMIT)
         return counted
 
-    async def _client_endpoint(self, pending: PendingClient, port: ClientPort) -> EndpointSocket:
+    async def _client_endpoint(self, pending: PendingClient, port: ClientPort) -> AcceptedEndpoint:
         """Returns the client's endpoint. Raises _Refused if its handshake failed."""
         if port.handshakes is None:
-            return EndpointSocket(pending.client)
+            return AcceptedEndpoint(EndpointSocket(pending.client))
         try:
             return await port.handshakes.accept(pending.client, pending.received)
         except HandshakeError as error:
@@ -205,8 +208,13 @@ class Server:
             self._admission.warn("a client's TLS handshake failed", str(error), **where)
             raise _Refused(CloseReason.TLS_HANDSHAKE) from None
 
-    async def _upstream_endpoint(self, pending: PendingClient, port: ClientPort) -> tuple[EndpointSocket, Target]:
-        """Returns the endpoint of the broker connection. Raises _Refused if there is no connection."""
+    async def _upstream_endpoint(
+        self, pending: PendingClient, port: ClientPort, subject: str
+    ) -> tuple[UpstreamEndpoint, Target]:
+        """Returns the endpoint of the broker connection. Raises _Refused if there is no connection.
+
+        `subject`: the subject of the client's certificate, or empty.
+        """
         admission, address = self._admission, pending.address
         # A refused client sees that its connection is closed at once, and retries later as after a refused connection.
         try:
@@ -225,12 +233,13 @@ class Server:
             log.info("the broker is reachable again", address=str(address))
             self._on_reachability_changed(address)
         if port.handshakes is None:
-            return EndpointSocket(upstream.detach()), target
+            return UpstreamEndpoint(EndpointSocket(upstream.detach())), target
         try:
-            return await port.handshakes.connect(upstream, address.host), target
+            return await port.handshakes.connect(upstream, address.host, subject), target
         except HandshakeError as error:
             upstream.close()
-            admission.warn("the broker's TLS handshake failed", str(error), address=str(address))
+            where = {"address": str(address), **({"subject": subject} if subject else {})}
+            admission.warn("the broker's TLS handshake failed", str(error), **where)
             raise _Refused(CloseReason.UPSTREAM_TLS) from None
 
     async def _connect(self, address: Address, attempt: socket.socket | None) -> socket.socket:

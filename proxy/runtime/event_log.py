@@ -87,6 +87,7 @@ class EventLog:
                 policy=fact.policy,
                 error=error_name(fact.error_code),
                 client=_client(fact.client_id, fact.client_host),
+                **_present_fields(principal=fact.principal),
                 size=fact.size,
                 limit=fact.limit,
                 times=times,

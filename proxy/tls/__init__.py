@@ -2,5 +2,6 @@
 
 - `contexts`: TLS contexts that are made from files, and made again when the files have changed
 - `certificates`: when certificates expire
+- `subject`: the subject of a certificate as Kafka writes it
 - `handshake`: a handshake over a non-blocking socket, before the data path takes over
 """

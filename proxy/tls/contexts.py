@@ -7,11 +7,14 @@ it expires. Connections that are open keep the certificate with which they began
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from group_sidecar.proxy.config.listener_sections import ListenerTls
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
+
+_loads = count(1)
 
 
 class UnusableFileError(Exception):
@@ -38,6 +41,10 @@ class ReloadingContext:
         files: the files of the context.
         make: makes the context. Raises OSError or UnusableFileError.
 
+    Attributes:
+        load: the number of the current context in this process. A context with another number may have another
+            certificate.
+
     Raises:
         UnusableFileError, OSError: the files cannot be used at the start.
     """
@@ -49,6 +56,7 @@ class ReloadingContext:
         self._log_throttle = LogThrottle()
         self._stamps: list[tuple[int, int, int]] = []
         self._context = make()
+        self.load = next(_loads)
         with suppress(OSError):  # The files were there a moment ago. The next look finds out.
             self._stamps = self._file_stamps()
 
@@ -58,6 +66,7 @@ class ReloadingContext:
             stamps = self._file_stamps()
             if stamps != self._stamps:
                 self._context, self._stamps = self._make(), stamps
+                self.load = next(_loads)
                 log.info("certificates read again", context=self._name)
         except (OSError, UnusableFileError) as error:
             if times := self._log_throttle.due("tls"):
@@ -78,6 +87,7 @@ def listener_context(settings: ListenerTls) -> ssl.SSLContext:
     if settings.client_ca_file is not None:
         _load_authorities(context, "client_ca_file", settings.client_ca_file)
         required = settings.client_auth == "required"
+        context.options |= ssl.OP_NO_RENEGOTIATION  # A client keeps the certificate with which it connected.
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
     return context
 

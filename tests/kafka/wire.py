@@ -5,6 +5,7 @@ It has one blocking connection and uses the project's codecs.
 
 import select
 import socket
+import ssl
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,14 +18,23 @@ from tests.kafka.processes import GIVE_UP_SECONDS, Address
 class Wire:
     """A connection to a broker or to a proxy, for the length of a with statement.
 
-    `host` is the local address of the connection; empty to let the system choose it.
+    `host` is the local address of the connection; empty to let the system choose it. With `tls`, the connection is
+    encrypted.
     """
 
     def __init__(
-        self, address: Address, *, client_id: str = "wire", seconds: float = GIVE_UP_SECONDS, host: str = ""
+        self,
+        address: Address,
+        *,
+        client_id: str = "wire",
+        seconds: float = GIVE_UP_SECONDS,
+        host: str = "",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         place = (host, 0) if host else None
         self._socket = socket.create_connection(address, timeout=seconds, source_address=place)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
         self._client_id = client_id
         self._correlation = 0
 

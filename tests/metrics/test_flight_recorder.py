@@ -32,7 +32,7 @@ PLENTY = 1 << 30
 CLIENT = {"client_id": "c", "client_host": "/10.0.0.1"}
 WHO_CELLS: dict[str, Any] = {"member_id": "m", **CLIENT, "instance_id": "i"}
 WHO, SLOWEST = MemberInfo(**WHO_CELLS), SlowestMember(**WHO_CELLS, seconds=0.1)
-REFUSED = {"policy": "group_max_size", "error_code": 81, **CLIENT, "size": 5, "limit": 5}
+REFUSED = {"policy": "group_max_size", "error_code": 81, **CLIENT, "principal": "User:CN=a", "size": 5, "limit": 5}
 
 ONCE = {"error": "GROUP_MAX_SIZE_REACHED", "count": 1, "first_at": "1970-01-01T00:00:01.000Z"}
 

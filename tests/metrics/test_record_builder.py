@@ -53,6 +53,7 @@ VERDICT: dict[str, Any] = {
     "error_code": 77,
     "client_id": "c",
     "client_host": "/127.0.0.1",
+    "principal": "User:CN=alice",
     "size": 2,
     "limit": 2,
 }

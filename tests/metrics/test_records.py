@@ -44,6 +44,7 @@ VERDICT: dict[str, Any] = {
     "error_code": 77,
     "client_id": "c",
     "client_host": "/127.0.0.1",
+    "principal": "User:CN=alice",
     "size": 2,
     "limit": 2,
 }
@@ -246,6 +247,13 @@ def test_invalid_line_is_refused(line: bytes) -> None:
     """A line that is not a JSON object raises ValueError."""
     with pytest.raises(ValueError):
         Record.from_line(line)
+
+
+def test_column_of_newer_sidecars_may_be_missing() -> None:
+    """A column that may be null is null if a line lacks it, as in records of older sidecars."""
+    cells = json.loads(record(Refusal(**VERDICT)).to_line())
+    del cells["principal"]
+    assert Record.from_line(json.dumps(cells).encode()).body == Refusal(**{**VERDICT, "principal": None})
 
 
 def test_unknown_columns_are_ignored() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from group_sidecar.policies.patterns import GroupPattern, group_filter, matcher
+from group_sidecar.policies.patterns import RegularExpression, group_filter, matcher
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"is no regular expression|is nested too deeply"):
         matcher(pattern)
     with pytest.raises(ValidationError):
-        TypeAdapter(GroupPattern).validate_python(pattern)
+        TypeAdapter(RegularExpression).validate_python(pattern)
 
 
 @pytest.mark.parametrize(

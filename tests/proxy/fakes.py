@@ -79,6 +79,9 @@ class PassthroughDispatcher:
     must_classify_all = False
     requires_sasl = False
 
+    def admit(self, origin: Origin) -> str | None:
+        return None
+
     def is_admitted(self, origin: Origin) -> bool:
         return False
 
@@ -282,7 +285,7 @@ async def running_proxy(
     most_bytes: int = NO_BUDGET,
     timeouts: InactivityTimeouts = NO_TIMEOUTS,
     handshakes: Callable[[ListenerCounters], ListenerHandshakes | None] = lambda _: None,
-    hosts: list[str] | None = None,
+    origins: list[Origin] | None = None,
 ) -> AsyncIterator[RunningProxy]:
     """Runs a connection manager and a server in front of a fake broker. Yields the running proxy."""
     traffic = TrafficCounters()
@@ -293,10 +296,10 @@ async def running_proxy(
     broker = FakeBroker(behaviour)
     chosen = dispatcher or PassthroughDispatcher()
 
-    def new_session(host: str, peer: Address) -> Session:
-        if hosts is not None:
-            hosts.append(host)
-        return Session(chosen, traffic, Origin(host), session_limits)
+    def new_session(origin: Origin, peer: Address) -> Session:
+        if origins is not None:
+            origins.append(origin)
+        return Session(chosen, traffic, origin, session_limits)
 
     async with trio.open_nursery() as nursery:
         address = await nursery.start(broker.run)

@@ -97,5 +97,12 @@ UNUSABLE_LISTENERS: list[Settings] = [
     _listener(tls={"certificate_file": "soon.pem", "key_file": "soon.key"}),
     _listener(upstream_tls={"ca_file": "absent"}),
     {**_listener(tls=_PAIR), "mode": "gateway"},
+    _listener(
+        tls={**_PAIR, "client_ca_file": "clients.pem", "client_auth": "required"},
+        upstream_tls={
+            "ca_file": "ca.pem",
+            "identities": [{"subject": "CN=alice,.*", "certificate_file": "own.pem", "key_file": "admin.key"}],
+        },
+    ),
 ]
 """Whole settings."""

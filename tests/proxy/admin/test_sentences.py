@@ -80,13 +80,15 @@ def test_user_text_is_marked() -> None:
     [
         (None, "somebody"),
         (WHO, "orders-1 at 10.0.0.7"),
+        ({**WHO, "principal": ""}, "orders-1 at 10.0.0.7"),
+        ({**WHO, "principal": "User:CN=alice"}, "orders-1 at 10.0.0.7 as User:CN=alice"),
         ({**WHO, "client_id": ""}, "m-1 at 10.0.0.7"),
         ({"client_id": "", "instance_id": "i", "client_host": ""}, "i"),
         ({}, "a client without a name"),
     ],
 )
 def test_client_names(who: dict[str, Any] | None, told: str) -> None:
-    """A client is named by its client id, instance id or member id, and its host."""
+    """A client is named by its client id, instance id or member id, its host and its principal."""
     assert sentences.plain(sentences.client(who)) == told
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from group_sidecar.proxy.broker.authorization_cache import Operation
 from group_sidecar.proxy.broker.principals import Principal
+from group_sidecar.proxy.config.model import DEFAULT_LISTENER
+from group_sidecar.proxy.dataplane.outcomes import Origin
 from tests.proxy.dataplane.playbook import ANONYMOUS_CLIENT, EPOCH, access_of, broker_state
 
 DESCRIBE_G = [(Operation.DESCRIBE_GROUP, "g")]
@@ -38,6 +40,29 @@ def test_authorizer_change_is_followed() -> None:
         state.learn_authorizer(present)
         found.append(access_of(state).may_see(ANONYMOUS_CLIENT, DESCRIBE_G, EPOCH))
     assert found == [True, False, True]
+
+
+def test_each_identity_must_have_been_served() -> None:
+    """If the sidecar has several certificates, clients see groups only under a certificate that the broker has served.
+    The broker may refuse one of the certificates after the sidecar's handshake has ended.
+    """
+    tls = {"certificate_file": "/a", "client_ca_file": "/a", "client_auth": "required"}
+    identities = [{"subject": "CN=alice", "certificate_file": "/a"}]
+    listener = {"name": DEFAULT_LISTENER, "listen": "127.0.0.1:9092", "upstream": "10.1.1.1:9092", "tls": tls}
+    listeners = [{**listener, "upstream_tls": {"identities": identities}}]
+    state = broker_state(answers={"authorizer": "none"}, listeners=listeners, listen=None, upstream=None)
+    access = access_of(state)
+    alice, bob = Origin("10.0.0.1", certificate=1), Origin("10.0.0.1", certificate=2)
+
+    def seen() -> list[bool]:
+        return [access.may_see(access.principals.principal_of(each, 0), DESCRIBE_G, EPOCH) for each in (alice, bob)]
+
+    state.learn_authorizer(present=False)
+    assert seen() == [False, False]
+    access.learn_anonymous_access(alice)
+    assert seen() == [True, False]
+    access.reset_learned()
+    assert seen() == [False, False]
 
 
 @pytest.mark.parametrize(

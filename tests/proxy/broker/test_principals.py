@@ -85,6 +85,28 @@ def test_plain_token_is_not_stored() -> None:
         assert "alice" not in kept
 
 
+def test_certificate_is_reported_until_sasl() -> None:
+    """The subject of a client's certificate is the client's user. A user of SASL takes precedence, if it is known."""
+    principals = Principals(DEFAULT_LISTENER)
+    plain, scram, other, none = (
+        Connection(principals, Origin("10.0.0.1", subject=subject)) for subject in (*["CN=alice,O=x"] * 3, "")
+    )
+
+    def reported() -> list[str]:
+        return [principals.user_of(each.origin) for each in (plain, scram, other, none)]
+
+    assert reported() == ["User:CN=alice,O=x"] * 3 + [""]
+    for connection, mechanism in ((plain, PLAIN), (scram, SCRAM), (other, OTHER)):
+        connection.shakes(mechanism)
+    assert reported() == [""] * 4
+    plain.sends(ALICE)
+    scram.sends(first("bob=2C=3Dx"))
+    other.sends(b"token")
+    assert reported() == [""] * 4
+    scram.sends(b"second")
+    assert reported() == ["", "User:bob,=x", "", ""]
+
+
 def test_plain_principal_depends_on_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """The principal of a PLAIN token depends on a secret key of the process."""
     one, other = connections(2)

@@ -118,6 +118,28 @@ def test_key_of_another_certificate(authority: Authority) -> None:
         assert found(config) == [f"FAULT {section}.key_file: {text}"]
 
 
+def test_certificates_of_identities(authority: Authority, tmp_path: Path) -> None:
+    """The certificate of each identity is checked, and the authorities of the section only once."""
+    one, other, junk = issue(authority), issue(authority), tmp_path / "junk"
+    junk.write_text("junk")
+    good = {"subject": "CN=alice,.*", **one.settings}
+    pair = {"certificate_file": str(one.certificate_file), "key_file": str(other.key_file)}
+    absent = {"certificate_file": str(tmp_path / "absent")}
+    key = "listeners.0.upstream_tls"
+    mismatch = f"{other.key_file} has another key than that of the certificate in {one.certificate_file}"
+
+    def found_for(ca_file: Path, *identities: dict[str, str]) -> list[str]:
+        tls = {**one.settings, "client_ca_file": str(authority.file), "client_auth": "required"}
+        return found(listening(tls=tls, upstream_tls={"ca_file": str(ca_file), "identities": identities}))
+
+    assert found_for(authority.file, good, good) == []
+    assert found_for(junk, good) == [f"FAULT {key}.ca_file: {junk} has no certificate in PEM"]
+    assert found_for(authority.file, good, {"subject": "a", **pair}, {"subject": "b", **absent}) == [
+        f"FAULT {key}.identities.1.key_file: {mismatch}",
+        f"FAULT {key}.identities.2.certificate_file: {tmp_path / 'absent'} cannot be used: no such file or directory",
+    ]
+
+
 def test_encrypted_key(authority: Authority, tmp_path: Path) -> None:
     """An encrypted key is a fault, and nothing asks for its password."""
     certificate, encrypted = issue(authority), tmp_path / "encrypted.key"

@@ -12,6 +12,9 @@ from group_sidecar.proxy.runtime.addresses import Address
 CLIENT = {"name": "CLIENT", "listen": "0.0.0.0:9092", "upstream": "10.0.0.1:19092"}
 SECURE = {"name": "SECURE", "listen": "0.0.0.0:9093", "upstream": "10.0.0.1:19093"}
 TLS = {"certificate_file": "/cert.pem"}
+MUTUAL = {**TLS, "client_auth": "requested", "client_ca_file": "/ca.pem"}
+UNFINISHED = "missing ), unterminated subpattern at position 0"
+IDENTITY = {"subject": "CN=alice,.*", "certificate_file": "/alice.pem"}
 
 
 def faults(**settings: Any) -> list[str]:
@@ -67,6 +70,23 @@ def test_first_listener_leads_to_the_broker() -> None:
             {"listeners": [{**CLIENT, "tls": {**TLS, "client_ca_file": "/ca.pem"}}]},
             ["listeners.0.tls: client_auth and client_ca_file need each other"],
         ),
+        (
+            {"listeners": [{**CLIENT, "tls": TLS, "upstream_tls": {"identities": [IDENTITY]}}]},
+            ["listeners.0: upstream_tls.identities: needs tls.client_auth, so that clients have certificates"],
+        ),
+        (
+            {"listeners": [{**CLIENT, "upstream_tls": {"identities": [IDENTITY]}}]},
+            ["listeners.0: upstream_tls.identities: needs tls.client_auth, so that clients have certificates"],
+        ),
+        (
+            {"listeners": [{**CLIENT, "tls": MUTUAL, "upstream_tls": {"identities": [{**IDENTITY, "subject": "("}]}}]},
+            [f"listeners.0.upstream_tls.identities.0.subject: is no regular expression: {UNFINISHED}"],
+        ),
+        (
+            {"listeners": [{**CLIENT, "tls": MUTUAL, "upstream_tls": {"identities": [{"subject": "a"}]}}]},
+            ["listeners.0.upstream_tls.identities.0.certificate_file: is required"],
+        ),
+        ({"listeners": [{**CLIENT, "tls": MUTUAL, "identities": [IDENTITY]}]}, ["listeners.0.identities: unknown key"]),
         ({"listeners": [CLIENT], "admin": "0.0.0.0:9092"}, ["admin: is the sidecar's own listen address"]),
         ({"listeners": [CLIENT, SECURE], "mode": "gateway"}, ["listeners: mode gateway has one listener"]),
         ({"listeners": [CLIENT], "mode": "gateway"}, ["gateway.advertise: is required where listen is 0.0.0.0:9092"]),

@@ -66,6 +66,14 @@ def authenticates(line: Line, name: str) -> None:
     line.exchange(SaslAuthenticateRequest(auth_bytes=f"\0{name}\0secret".encode()), taken, 2)
 
 
+def at_certificate(state: BrokerState, number: int) -> Line:
+    """Returns a connection without SASL, which the sidecar has made with this certificate, and which was served."""
+    line = Line(state)
+    line.session.origin.certificate = number
+    line.exchange(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse(error_code=25), 3)
+    return line
+
+
 def user_with_token(state: BrokerState) -> Line:
     """A connection whose mechanism does not show who authenticated. The broker has served it."""
     line = Line(state)
@@ -96,6 +104,18 @@ def test_grant_holds_on_all_connections_of_user() -> None:
     found = [answers_itself(line, DESCRIBING, 5) for line in (alice, again, bob, Line(state))]
     assert found == [True, True, False, False]
     assert state.traffic.fallbacks == {(ApiKey.DESCRIBE_GROUPS, FallbackReason.UNAUTHORIZED): 4}
+
+
+def test_grants_without_sasl_belong_to_the_certificate() -> None:
+    """Without SASL, a grant holds on the connections that the sidecar has made with the same certificate. The broker
+    sees other certificates as other users.
+    """
+    state = guarded()
+    alice, bob, again, plain = (at_certificate(state, number) for number in (1, 2, 1, 0))
+    alice.exchange(DESCRIBING, DESCRIBED, 5)
+    bob.exchange(DESCRIBING, HIDDEN, 5)
+    found = [answers_itself(line, DESCRIBING, 5) for line in (alice, again, bob, plain)]
+    assert found == [True, True, False, False]
 
 
 def test_grant_expires_despite_use() -> None:

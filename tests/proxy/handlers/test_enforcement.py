@@ -31,6 +31,7 @@ from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.policies.group_max_size import GroupMaxSize, GroupMaxSizeSettings
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
+from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.handlers import enforcement
 from group_sidecar.proxy.handlers.enforcement import DESCRIPTION_CORRELATION, MAX_CONFIRMATIONS, REMOVAL_CORRELATION
 from tests.proxy.dataplane.playbook import (
@@ -301,7 +302,7 @@ def test_parked_member_may_rejoin() -> None:
 def unsure(**policy: Any) -> BrokerState:
     """Returns the state of a broker whose groups have a limit, and whose clients may bypass the sidecar."""
     state = broker_state(policies={"group_max_size": {"limit": 1, **policy}}, answers={"authorizer": "none"})
-    access_of(state).learn_anonymous_access()
+    access_of(state).learn_anonymous_access(Origin("10.0.0.1"))
     return state
 
 

@@ -147,7 +147,9 @@ async def test_refusal_reaches_metrics_and_journal(
     moment = entry.pop("at")
     assert timeline["group"] == group_id
     once = {"count": 1, "first_at": moment}
-    assert entry == {"what": what, **verdict, "error": error[1], "enforced": mode == "enforce", **once}
+    assert entry == {"what": what, **verdict, "principal": "", "error": error[1], "enforced": mode == "enforce", **once}
     (record,) = (record for record in told(tmp_path) if record["kind"] in ("refusal", "audit"))
-    assert record.items() >= {"kind": kind, "group": group_id, "observed_at": moment, **verdict}.items()
+    assert (
+        record.items() >= {"kind": kind, "group": group_id, "observed_at": moment, **verdict, "principal": None}.items()
+    )
     nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""A SASL principal with too many connections."""
+"""A principal with too many connections: a user of SASL, or the subject of a certificate."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, S
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command
-from tests.proxy.dataplane.playbook import Line, complete_state
+from tests.proxy.dataplane.playbook import Line, access_of, complete_state
 
 
 def authenticate(state: BrokerState, password: bytes) -> tuple[Line, list[Command]]:
@@ -31,6 +31,38 @@ def test_principal_with_too_many_connections_is_refused(capsys: pytest.CaptureFi
     first.session.close(first.now)
     assert not authenticate(state, b"secret")[0].session._closed
     assert "limits.connections_per_principal" in capsys.readouterr().out
+
+
+def connect(state: BrokerState, subject: str) -> tuple[Line, str | None]:
+    """Opens a connection of a client with a certificate. Returns the connection, and why it is refused."""
+    line = Line(state)
+    line.session.origin.subject = subject
+    return line, line.session.dispatcher.admit(line.session.origin)
+
+
+def test_certificate_with_too_many_connections_is_refused() -> None:
+    """Without SASL, the subject of the client's certificate counts. Clients without a certificate are not limited."""
+    state = complete_state(limits={"connections_per_principal": 1})
+    first, admitted = connect(state, "CN=alice")
+    assert admitted is None
+    refused, cause = connect(state, "CN=alice")
+    assert cause == "its principal has 1 connections (limits.connections_per_principal)"
+    refused.session.close(refused.now)
+    assert connect(state, "CN=alice")[1] is not None
+    assert connect(state, "CN=bob")[1] is None
+    assert [connect(state, "")[1] for _ in range(3)] == [None] * 3
+    first.session.close(first.now)
+    assert connect(state, "CN=alice")[1] is None
+
+
+def test_sasl_user_counts_in_place_of_certificate() -> None:
+    """When SASL begins, the connection no longer counts for the certificate. Later ones count for SASL users alone."""
+    state = complete_state(limits={"connections_per_principal": 1})
+    access_of(state).reset_learned()
+    first, _ = connect(state, "CN=shared")
+    accepted = SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
+    first.exchange(SaslHandshakeRequest(mechanism="PLAIN"), accepted, 1)
+    assert [connect(state, "CN=shared")[1] for _ in range(3)] == [None] * 3
 
 
 def test_principals_are_not_limited_by_default() -> None:

@@ -8,11 +8,10 @@ import trio
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.proxy.config.listener_sections import Listener
-from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
 from group_sidecar.proxy.listeners import server as server_module
 from group_sidecar.proxy.listeners.acceptor import Acceptor
 from group_sidecar.proxy.listeners.admission import AdmissionLimits
-from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes, handshakes_of
+from group_sidecar.proxy.listeners.handshakes import AcceptedEndpoint, ListenerHandshakes, handshakes_of
 from tests.proxy.fakes import RunningProxy, holds, read_frame, read_to_end, reply_frame, request_frame, running_proxy
 
 ACCEPTORS = list(dict.fromkeys((Acceptor, server_module.ACCEPTOR)))
@@ -149,7 +148,7 @@ async def test_failed_handshake_ends_one_connection(capsys: pytest.CaptureFixtur
     """An unexpected exception in a handshake closes its connection only, and the connection no longer counts."""
 
     class Failing(ListenerHandshakes):
-        async def accept(self, descriptor: int, received: bytes) -> EndpointSocket:
+        async def accept(self, descriptor: int, received: bytes) -> AcceptedEndpoint:
             if failures:
                 raise failures.pop()
             return await super().accept(descriptor, received)

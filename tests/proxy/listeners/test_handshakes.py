@@ -14,6 +14,7 @@ import trio
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters, TlsFailure, TlsSide
 from group_sidecar.proxy.config.listener_sections import Listener
+from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.listeners.handshakes import handshakes_of
 from group_sidecar.proxy.tls.contexts import UnusableFileError
 from tests.certificates import Authority, Certificate
@@ -537,9 +538,9 @@ HEADER = b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 9092\r\n"
 @pytest.mark.parametrize("cut", [0, 1, 20, len(HEADER)])
 async def test_proxy_header_gives_the_clients_host(pki: Pki, tls: bool, cut: int) -> None:
     """The host of the PROXY header is the client's host. What follows the header is served, however it is cut."""
-    hosts: list[str] = []
+    origins: list[Origin] = []
     settings = {"proxy_protocol": True, **(pki.listener if tls else {})}
-    async with proxy(settings, hosts=hosts) as shell, memory_client(pki, shell) as client:
+    async with proxy(settings, origins=origins) as shell, memory_client(pki, shell) as client:
         await client.stream.send_all(HEADER[:cut])
         if tls:
             await client.stream.send_all(HEADER[cut:])
@@ -550,7 +551,7 @@ async def test_proxy_header_gives_the_clients_host(pki: Pki, tls: bool, cut: int
             await trio.lowlevel.checkpoint()
             await client.stream.send_all(HEADER[cut:] + request_frame(1))
             assert await read_frame(client.stream) == reply_frame(1)
-    assert hosts == ["203.0.113.7"]
+    assert [origin.client_host for origin in origins] == ["203.0.113.7"]
 
 
 @pytest.mark.parametrize("sent", [request_frame(1), b"\x16\x03\x01\x02\x00", b"PROXY TCP9 "], ids=str)

@@ -68,9 +68,9 @@ class Shell:
         port = ClientPort(self.counters, lambda: self.upstream, self.new_session)
         nursery.start_soon(self.server.serve, self.listeners, port)
 
-    def new_session(self, host: str, peer: Address) -> Session:
-        self.seen.append((host, peer))
-        return Session(PassthroughDispatcher(), self.traffic, Origin(host), SESSION_LIMITS)
+    def new_session(self, origin: Origin, peer: Address) -> Session:
+        self.seen.append((origin.client_host, peer))
+        return Session(PassthroughDispatcher(), self.traffic, origin, SESSION_LIMITS)
 
     async def ask(self) -> bytes:
         """Sends one request from a new client. Returns all bytes that the client gets."""
@@ -162,11 +162,11 @@ async def test_failed_session_closes_its_client(
     shell = Shell(nursery, address)
     real, failing = shell.new_session, [True]
 
-    def fail_once(host: str, peer: Address) -> Session:
+    def fail_once(origin: Origin, peer: Address) -> Session:
         if failing:
             failing.pop()
             raise RuntimeError("no session today")
-        return real(host, peer)
+        return real(origin, peer)
 
     listeners = listen(ANY_PORT)
     shell.address = Address("127.0.0.1", port_of(listeners))

@@ -1,0 +1,115 @@
+"""The certificates under which one listener connects to the broker, and the choice between them.
+
+A client's certificate ends at the sidecar. `upstream_tls.identities` maps its subject to a certificate that the broker
+knows. Each certificate has a TLS context of its own. A session of TLS belongs to a context, so a connection never
+resumes the session of another certificate, which would make the broker see the other user.
+"""
+
+import socket
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from group_sidecar.metrics.listener_counters import ListenerCounters, TlsSide
+from group_sidecar.policies.patterns import matcher
+from group_sidecar.proxy.config.listener_sections import UpstreamTls
+from group_sidecar.proxy.config.own_connection import Tls
+from group_sidecar.proxy.dataplane.tls_endpoint import TlsState
+from group_sidecar.proxy.tls.certificates import expires_at
+from group_sidecar.proxy.tls.contexts import ReloadingContext, upstream_context, upstream_files
+from group_sidecar.proxy.tls.handshake import handshake
+
+
+class BrokerTls(NamedTuple):
+    """TLS of one connection to a broker.
+
+    Attributes:
+        state: the state after the handshake.
+        certificate: the number of the sidecar's certificate. A certificate that was read again has another number.
+    """
+
+    state: TlsState
+    certificate: int
+
+
+class BrokerCertificate:
+    """One certificate of the sidecar, or none, with the sessions in which the broker has seen it.
+
+    Args:
+        name: names the certificate in the log.
+        settings: the settings of TLS to the broker.
+        note_expiry: called when the certificate was read, with the time at which it expires in seconds since the epoch.
+
+    Raises:
+        UnusableFileError: a file of the settings cannot be used.
+    """
+
+    def __init__(self, name: str, settings: Tls, note_expiry: Callable[[float], None]) -> None:
+        def make() -> ssl.SSLContext:
+            context = upstream_context(settings)
+            if settings.certificate_file is not None:
+                note_expiry(expires_at(settings.certificate_file))
+            return context
+
+        self._context = ReloadingContext(name, upstream_files(settings), make)
+        self._server_name = settings.server_name
+        self._last_upstreams: dict[str, ssl.SSLObject] = {}
+        """The last connection to each broker, whose session may be resumed."""
+
+    async def handshake(self, upstream: socket.socket, host: str) -> BrokerTls:
+        """Does a handshake with the certificate as it is now.
+
+        Args:
+            upstream: a connected non-blocking socket. The caller keeps it.
+            host: the broker's host, whose name the broker's certificate must contain without a `server_name`.
+
+        Raises:
+            HandshakeError: the handshake failed.
+        """
+        context, name, load = self._context.current(), self._server_name or host, self._context.load
+        last = self._last_upstreams.get(name)
+        session = last.session if last is not None and last.context is context else None  # A new context has none.
+        state = await handshake(upstream, context, server_name=name, session=session)
+        self._last_upstreams[name] = state.tls
+        return BrokerTls(state, load)
+
+
+class BrokerCertificates:
+    """The certificates of one listener, and which of them is used for which client.
+
+    Args:
+        name: the name of the listener.
+        settings: the settings of TLS to the broker.
+        counters: gets the time at which the first of the certificates expires.
+
+    Raises:
+        UnusableFileError: a file of the settings cannot be used.
+    """
+
+    def __init__(self, name: str, settings: UpstreamTls, counters: ListenerCounters) -> None:
+        self._counters = counters
+        self._expiries: dict[str, float] = {}
+        self._own = self._certificate(f"{name}: upstream_tls", settings)
+        self._identities = [
+            (
+                matcher(identity.subject),
+                self._certificate(f"{name}: upstream_tls.identities.{index}", settings.with_certificate_of(identity)),
+            )
+            for index, identity in enumerate(settings.identities)
+        ]
+
+    def choose(self, subject: str) -> BrokerCertificate:
+        """Returns the certificate for a client. `subject`: of the client's certificate; empty if it has none."""
+        if subject:
+            for matches, certificate in self._identities:
+                if matches(subject):
+                    return certificate
+        return self._own
+
+    def _certificate(self, name: str, settings: Tls) -> BrokerCertificate:
+        return BrokerCertificate(name, settings, partial(self._note_expiry, name))
+
+    def _note_expiry(self, name: str, expires: float) -> None:
+        self._expiries[name] = expires
+        self._counters.certificates_expire_at[TlsSide.UPSTREAM] = min(self._expiries.values())
