@@ -56,7 +56,7 @@ plain: # removes compiled modules, so that Python runs the edited sources until 
 	@find -L group_sidecar -name '*.so' -delete
 	@rm -f .venv/.dev .venv/.demo
 
-lock: python # renews constraints.txt
+lock: python # renews requirements/
 	@PYTHON=$(PYTHON) scripts/lock
 
 clean: plain # removes all build output in the checkout; downloads are kept outside it
@@ -72,10 +72,10 @@ proxies: python # installs Java, Maven and HAProxy for the benchmarks; does not 
 java: python # installs Java alone; does not fail without it
 	@$(PYTHON) scripts/bootstrap.py java
 
-.venv/.dev: EXTRAS := dev,demo,spark,pipelines,bench
-.venv/.demo: EXTRAS := demo,spark
-.venv/.dev .venv/.demo: pyproject.toml constraints.txt setup.py $(shell find -L group_sidecar -name '*.pyx' -o -name '*.h') $(COMPILED) scripts/bootstrap.py | python
-	@$(PYTHON) scripts/bootstrap.py venv $(EXTRAS)
+.venv/.dev: LOCK := dev
+.venv/.demo: LOCK := demo
+.venv/.dev .venv/.demo: pyproject.toml $(wildcard requirements/*.txt) setup.py $(shell find -L group_sidecar -name '*.pyx' -o -name '*.h') $(COMPILED) scripts/bootstrap.py | python
+	@$(PYTHON) scripts/bootstrap.py venv $(LOCK)
 	@touch $@
 
 python:
