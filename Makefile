@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet lint conformance bench bench-fleet demo plain lock clean system proxies java python
+.PHONY: test test-unhurried test-fleet lint conformance bench bench-fleet demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
 # Tests that do not depend on timing run in two jobs at a time. All others run alone.
@@ -56,8 +56,20 @@ plain: # removes compiled modules, so that Python runs the edited sources until 
 	@find -L group_sidecar -name '*.so' -delete
 	@rm -f .venv/.dev .venv/.demo
 
-lock: python # renews constraints.txt
+lock: python # renews requirements/
 	@PYTHON=$(PYTHON) scripts/lock
+
+sbom: .venv/.dev # writes build/sbom/, which lists the packages of each image in the format of CycloneDX
+	@mkdir -p build/sbom
+	@for image in sidecar spark; do \
+		$(BIN)/python -W ignore -m cyclonedx_py requirements --pyproject pyproject.toml --spec-version 1.6 \
+			--output-reproducible --output-file build/sbom/$$image.json requirements/$$image.txt || exit; \
+	done
+
+audit: .venv/.dev # fails if a locked package has a known vulnerability; needs the network
+	@$(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
+		--requirement requirements/dev.txt --requirement requirements/uv.txt $(ARGS) \
+	|| { echo "A package has a known vulnerability, or the list of vulnerabilities could not be read"; exit 1; }
 
 clean: plain # removes all build output in the checkout; downloads are kept outside it
 	@rm -rf .venv build *.egg-info .hypothesis $$(find -L group_sidecar -name '*.c')
@@ -72,10 +84,10 @@ proxies: python # installs Java, Maven and HAProxy for the benchmarks; does not 
 java: python # installs Java alone; does not fail without it
 	@$(PYTHON) scripts/bootstrap.py java
 
-.venv/.dev: EXTRAS := dev,demo,spark,pipelines,bench
-.venv/.demo: EXTRAS := demo,spark
-.venv/.dev .venv/.demo: pyproject.toml constraints.txt setup.py $(shell find -L group_sidecar -name '*.pyx' -o -name '*.h') $(COMPILED) scripts/bootstrap.py | python
-	@$(PYTHON) scripts/bootstrap.py venv $(EXTRAS)
+.venv/.dev: LOCK := dev
+.venv/.demo: LOCK := demo
+.venv/.dev .venv/.demo: pyproject.toml $(wildcard requirements/*.txt) setup.py $(shell find -L group_sidecar -name '*.pyx' -o -name '*.h') $(COMPILED) scripts/bootstrap.py | python
+	@$(PYTHON) scripts/bootstrap.py venv $(LOCK)
 	@touch $@
 
 python:

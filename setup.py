@@ -24,9 +24,13 @@ OPTIONS = (
     "--cache-dir=build/mypy-compiling",
     "--explicit-package-bases",
     "--ignore-missing-imports",
+    "--no-site-packages",
     "--python-version=3.11",
 )
-"""Options of mypy, which supplies the types. Type errors are checked by `make lint`."""
+"""Options of mypy, which supplies the types. Type errors are checked by `make lint`.
+
+Without site-packages, mypy generates the same code whether other packages are installed or not.
+"""
 
 
 def sources(pattern: str) -> list[Path]:

@@ -3,7 +3,7 @@
 Runs under any Python 3.11 or later, without other packages. Every slow step shows its progress. Its output is kept in
 build/bootstrap/ and its end is shown after a failure.
 
-    bootstrap.py venv EXTRAS      .venv with the project, its extras and the pins of constraints.txt
+    bootstrap.py venv NAME        .venv with the project and the packages of requirements/NAME.txt
     bootstrap.py system           Java, Maven, Prometheus and Chromium, where they are missing and may be installed
     bootstrap.py proxies          Java, Maven and HAProxy; the benchmarks can do without HAProxy
     bootstrap.py java             Java alone; does not fail without it
@@ -68,8 +68,11 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def make_venv(extras: str) -> None:
-    """Creates .venv if it does not exist, and installs the project into it."""
+def make_venv(name: str) -> None:
+    """Creates .venv if it does not exist, and installs the packages of requirements/NAME.txt and the project into it.
+
+    The packages for building come first. A package without a wheel, such as pyspark, needs them too.
+    """
     python = VENV / "bin" / "python"
     if not python.exists():
         say(f"venv: creating .venv with Python {sys.version.split()[0]}")
@@ -79,9 +82,24 @@ def make_venv(extras: str) -> None:
         except SetupFailed:
             shutil.rmtree(VENV, ignore_errors=True)  # The next run would treat a partial .venv as complete.
             raise
-    say(f"packages: installing the project with [{extras}]")
-    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
-    run("packages", [*pip, "--constraint", "constraints.txt", "--editable", f".[{extras}]"])
+    say(f"packages: installing the packages of requirements/{name}.txt and the project")
+    run("tools for building", install_locked(python, "build"))
+    run("packages", install_locked(python, name))
+    run("project", [*pip_install(python), "--no-deps", "--editable", "."])
+
+
+def install_locked(python: Path, name: str) -> list[str]:
+    """Returns the command that installs the packages of requirements/NAME.txt. It refuses a file without its hash."""
+    return [*pip_install(python), "--require-hashes", "--requirement", f"requirements/{name}.txt"]
+
+
+def pip_install(python: Path) -> list[str]:
+    """Returns the command that installs packages.
+
+    Build isolation is off, because pip would download packages for building without a check of their hashes.
+    """
+    options = ("--disable-pip-version-check", "--progress-bar", "off", "--no-build-isolation")
+    return [str(python), "-m", "pip", "install", *options]
 
 
 def require_ensurepip() -> None:
@@ -186,8 +204,8 @@ def main(arguments: list[str]) -> int:
     """Runs one of the four commands, and prints a failure to standard error. Returns the exit status."""
     try:
         match arguments:
-            case ["venv", extras]:
-                make_venv(extras)
+            case ["venv", name]:
+                make_venv(name)
             case ["system"]:
                 install_system((JAVA, MAVEN, PROMETHEUS, CHROMIUM, CHROMEDRIVER))
             case ["proxies"]:

@@ -6,6 +6,11 @@ FROM ${SPARK_IMAGE}
 ARG SPARK_UID=185
 USER root
 COPY . /opt/group-sidecar/source
-RUN python3 -m pip install --no-cache-dir -c /opt/group-sidecar/source/constraints.txt /opt/group-sidecar/source \
+RUN cd /opt/group-sidecar/source \
+ && export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
+ && python3 -m pip install --no-build-isolation --require-hashes -r requirements/sidecar.txt \
+ && python3 -m pip install --no-build-isolation --require-hashes --target /tmp/build -r requirements/build.txt \
+ && PYTHONPATH=/tmp/build python3 -m pip install --no-build-isolation --no-deps . \
+ && rm -r /tmp/build \
  && cp /opt/group-sidecar/source/spark/cli.py /opt/group-sidecar/fleet.py
 USER ${SPARK_UID}
