@@ -81,7 +81,7 @@ class Copy(RuleBasedStateMachine):
         self.admins = [self.world.connect(), self.world.connect()]
 
     def read_log(self) -> None:
-        """Begins to read the log, which is judged from its first end on. The model's broker always led the partition."""
+        """Begins to read the log. It is judged from its first end on, because the broker always led the partition."""
         self.world.read_log(eager=self.eager)
         for _, partition in self.world.manager.log.partitions:
             partition.loaded_at = NEVER
