@@ -84,8 +84,7 @@ class Bypasses:
             return
         classic = {member.member_id for member in view.members if member.classic}
         for member_id in joined - classic:
-            if _is_unseen(group.members.get(member_id)):
-                self._exclusivity.add_unexplained(group_id, member_id, partition.fresh_at, now)
+            self._exclusivity.add_unexplained(group_id, member_id, partition.fresh_at, now)
 
     def due(self, now: float) -> list[Fact]:
         """Returns the facts about the records that no request has explained in time."""

@@ -9,6 +9,7 @@ import pytest
 
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, encode_key, encode_value
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
+from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
     ConsumerMemberSeen,
     DescribedMember,
@@ -22,7 +23,13 @@ from group_sidecar.coordinator.model.events import (
 )
 from group_sidecar.coordinator.model.facts import ClientBypassed, MemberGone
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState
-from group_sidecar.coordinator.state.exclusivity import DOUBT_SECONDS, MAX_UNEXPLAINED, SETTLE_SECONDS
+from group_sidecar.coordinator.state.exclusivity import (
+    DOUBT_SECONDS,
+    MAX_UNEXPLAINED,
+    MAX_UNKNOWN_EFFECTS,
+    SETTLE_SECONDS,
+)
+from tests.coordinator.log.test_consumer_group_records import CLASSIC
 from tests.coordinator.log.test_consumer_group_records import Log as Records
 from tests.coordinator.log.test_follower import COMMIT, PRODUCER, Reader, new_group, offset
 from tests.coordinator.model_log import Entry
@@ -120,6 +127,50 @@ def test_passing_commit_is_not_counted(explain: Callable[[Reader, float], None],
     assert bypassed(reader, 64 + 2 * SETTLE_SECONDS) == []
 
 
+@pytest.mark.parametrize("group", ["g", None])
+def test_unread_write_in_flight_explains_commits(group: str | None) -> None:
+    """A write that cannot be decoded and has no reply yet may be the request of any commit, however long."""
+    reader = judged()
+    reader.manager.note_unread_write(group)
+    reader.read(offset(0, 5), at=62)
+    assert bypassed(reader, 200) == []
+
+
+@pytest.mark.parametrize("explain", [lost, unread("g"), unread(None)])
+def test_broker_may_execute_lost_request_late(explain: Callable[[Reader, float], None]) -> None:
+    """A request of unknown effect explains records that are appended within SETTLE_SECONDS, and no later ones."""
+    reader = judged()
+    explain(reader, 62)
+    reader.catch_up(70, 70)
+    reader.read(offset(0, 5), at=71)
+    assert bypassed(reader, 71 + SETTLE_SECONDS) == []
+    reader.catch_up(63 + SETTLE_SECONDS, 63 + SETTLE_SECONDS)
+    reader.read(offset(0, 6), at=140)
+    assert len(bypassed(reader, 140 + SETTLE_SECONDS)) == 1
+
+
+def test_evicted_request_explains_any_commit() -> None:
+    """If too many groups have requests of unknown effect, the evicted ones may explain records of any group."""
+    reader = judged()
+    for number in range(MAX_UNKNOWN_EFFECTS + 1):
+        reader.manager.exclusivity.note_unknown_effect(f"g{number}", 62)
+    reader.read(offset(0, 5, "g0"), offset(0, 5, "other"), at=63)
+    assert bypassed(reader, 200) == []
+
+
+def test_commit_without_room_for_group_is_not_counted() -> None:
+    """A commit that passed is not reported if there is no room for its group in the copy."""
+    reader = Reader(exclusive=True)
+    reader.manager = GroupMetadataManager(exclusive=True, max_groups=0)
+    reader.follower = reader.manager.log
+    reader.follower.count_partitions(1, 0)
+    reader.log = reader.follower.begin_load(0, 3, 0, 0)
+    reader.catch_up(61, 61)
+    committed(reader, 62)
+    reader.read(offset(0, 5), at=63)
+    assert bypassed(reader, 200) == []
+
+
 def test_fast_commits_are_not_counted() -> None:
     """A record that an overtaking commit of the same partition hides in the copy is explained too."""
     reader = judged()
@@ -166,9 +217,10 @@ def test_lost_broker_interrupts_test() -> None:
     reader.read(offset(0, 5), at=62)
     list(reader.follower.connection_lost(63))
     reader.read(offset(1, 5), at=70)
+    reader.read(offset(1, 6), at=71)
     assert bypassed(reader, 200) == []
     reader.catch_up(201, 201)
-    reader.read(offset(1, 6), at=202)
+    reader.read(offset(1, 7), at=202)
     assert len(bypassed(reader, 202 + SETTLE_SECONDS)) == 1
 
 
@@ -361,14 +413,34 @@ def test_vanished_consumer_member_is_not_counted() -> None:
     assert bypassed(reader, 300) == []
 
 
+def test_reloaded_consumer_member_is_not_counted() -> None:
+    """A member is not reported if its partition was read again, because the copy has forgotten its heartbeats."""
+    reader = judged(*new_group())
+    reader.read(*second_member(), at=62)
+    consumer_heartbeat(reader, 63)
+    reader.log = reader.follower.begin_load(0, 4, 0, 100)
+    reader.read(*new_group(), *second_member(), at=121)
+    assert bypassed(reader, 300) == []
+
+
+def test_classic_member_of_consumer_group_is_not_judged() -> None:
+    """A member that joins a KIP-848 group by the classic protocol sends no heartbeat of KIP-848."""
+    reader = judged(*new_group())
+    reader.read(*Records().group(8, 8).member("b", tags=CLASSIC).current("b", 8).target("b").records.items(), at=62)
+    assert len(reader.manager.view("g", 62).members) == 2
+    assert bypassed(reader, 300) == []
+
+
 # What follows.
 
 
 def test_bypass_leaves_classic_groups_to_broker() -> None:
     """After a bypass, classic groups and the list are left to the broker for DOUBT_SECONDS."""
-    reader = judged()
+    reader = judged(generation(1, "a"))
     reader.read(offset(0, 5, "h"), at=62)
     at = 62 + SETTLE_SECONDS
+    heartbeat(reader, at - 2)
+    describe(reader, at - 1.5, "a")
 
     def reasons(now: float) -> tuple[FallbackReason | None, FallbackReason | None, FallbackReason | None]:
         reader.catch_up(now, now)
@@ -380,10 +452,12 @@ def test_bypass_leaves_classic_groups_to_broker() -> None:
         )
 
     assert reasons(at - 1) == (None, None, None)
+    assert reader.manager.view_with_occupancy("g", at - 1).occupancy.certain
     assert len(bypassed(reader, at)) == 1
-    assert not reader.manager.view_with_occupancy("new", at).occupancy.certain
+    assert not reader.manager.view_with_occupancy("g", at).occupancy.certain
     cold = FallbackReason.COLD
     assert reasons(at) == reasons(at + DOUBT_SECONDS - 1) == (cold, cold, None), "the log has all offsets"
+    heartbeat(reader, at + DOUBT_SECONDS - 0.5)
     assert reasons(at + DOUBT_SECONDS) == (None, None, None)
 
 
@@ -397,3 +471,15 @@ def test_offsets_are_doubtful_while_clients_bypass(explain: Callable[[Reader, fl
     reader.append(offset(0, 9))
     reader.catch_up(129, 130.5)
     assert reader.offsets(130.5) == ({("t", 0): 9, ("t", 1): 5} if explain is no_reply else FallbackReason.IN_DOUBT)
+
+
+@pytest.mark.parametrize("is_bypassed", [True, False])
+def test_late_reply_is_doubtful_while_clients_bypass(is_bypassed: bool) -> None:
+    """After a bypass, a reply that the log may have overtaken makes a different offset doubtful."""
+    reader = judged()
+    if is_bypassed:
+        reader.manager.exclusivity.record_bypass(("t", 0), 100)
+    reader.append(offset(0, 9))
+    reader.catch_up(129, 130)
+    committed(reader, 131, sent_at=129.5)
+    assert reader.offsets(131) == (FallbackReason.IN_DOUBT if is_bypassed else {("t", 0): 5})
