@@ -245,10 +245,8 @@ class GroupCache:
         self.distrusted.discard(group_id)
         if (offsets := self.offsets.pop(group_id, None)) is not None:
             self._count_offsets(offsets, (0, 0))
-            if offsets.committed.wire_offsets:
-                self.exclusivity.note_unknown_effect(
-                    group_id, offsets.changed_at
-                )  # The log may still lack these commits.
+            if offsets.committed.wire_offsets:  # The log may still lack these commits.
+                self.exclusivity.note_unknown_effect(group_id, offsets.changed_at)
             for producer_id in offsets.pending:
                 self._leave_transaction(producer_id, group_id)
 

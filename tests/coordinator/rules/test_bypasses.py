@@ -418,6 +418,7 @@ def test_reloaded_consumer_member_is_not_counted() -> None:
     reader = judged(*new_group())
     reader.read(*second_member(), at=62)
     consumer_heartbeat(reader, 63)
+    swept(reader.manager, 70)
     reader.log = reader.follower.begin_load(0, 4, 0, 100)
     reader.read(*new_group(), *second_member(), at=121)
     assert bypassed(reader, 300) == []
