@@ -39,11 +39,13 @@ from group_sidecar.coordinator.model.views import (
     group_view,
 )
 from group_sidecar.coordinator.rules.apply import QUIET, WIRE_RULES, apply, apply_seen
+from group_sidecar.coordinator.rules.bypasses import Bypasses
 from group_sidecar.coordinator.rules.commits import OffsetRules
 from group_sidecar.coordinator.rules.group_existence import GroupExistence
 from group_sidecar.coordinator.rules.internal_events import MembersOrdered, MetadataDropped, SizeDescribed, TimePassed
 from group_sidecar.coordinator.state.bounded_table import TableSize
 from group_sidecar.coordinator.state.confidence import Confidence, Question
+from group_sidecar.coordinator.state.exclusivity import Exclusivity
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_cache import GroupCache
 from group_sidecar.coordinator.state.group_size import occupancy_of
@@ -84,6 +86,7 @@ class GroupMetadataManager:
             exclusive=exclusive, true_hosts=true_hosts, max_groups=max_groups, max_offsets=max_offsets
         )
         self.log = LogFollower(self._cache)
+        self._bypasses = Bypasses(self._cache)
         self._existence = GroupExistence(self._cache, self.log)
         self._confidence = Confidence(self._cache)
         self._listing = Listing(self._listing_entry, self._cache.changed, self._cache.groups)
@@ -114,6 +117,11 @@ class GroupMetadataManager:
     def overflowed(self) -> int:
         """How often a group, offset or metadata was not kept because of a bound."""
         return self._cache.overflowed
+
+    @property
+    def exclusivity(self) -> Exclusivity:
+        """Whether the log confirms that every client reaches the broker through this sidecar."""
+        return self._cache.exclusivity
 
     @property
     def unread_writes(self) -> UnreadWrites:
@@ -162,6 +170,8 @@ class GroupMetadataManager:
                 now, GROUPS_PER_SWEEP_STEP
             ):  # The log contains the effect of a lost write by now.
                 yield []
+        if bypassed := self._bypasses.due(now):
+            yield bypassed
         groups = list(self._cache.groups.values())
         for first in range(0, len(groups), GROUPS_PER_SWEEP_STEP):
             facts: list[Fact] = []
@@ -200,12 +210,14 @@ class GroupMetadataManager:
                 cache.unread_writes.begin(members=members)
             else:
                 cache.unread_writes.end(until, members=members)
+                cache.exclusivity.note_unknown_effect(None, until)
             cache.unseen_history.doubt_others()
             self._listing.mark_all_stale()
             return
         if until == FOREVER:
             cache.unread_writes.begin_of(group_id)
         else:
+            cache.exclusivity.note_unknown_effect(group_id, until)
             until = cache.unread_writes.end_of(group_id, until)
         lost_until = NEVER if until == FOREVER else until
         cache.unseen_history.note(group_id, lost_until)
@@ -269,6 +281,7 @@ class GroupMetadataManager:
         return self._group_changed(event, now) if event.group_id in self._cache.groups else []
 
     def _reply_lost(self, event: ReplyLost, now: float) -> list[Fact]:
+        self._cache.exclusivity.note_unknown_effect(event.group_id, now)
         if event.group_id in self._cache.groups:
             return self._group_changed(event, now)
         if event.may_create_group:
@@ -279,7 +292,7 @@ class GroupMetadataManager:
         group = self._cache.group(event.group_id)
         before = {*group.members, *group.overdue} if group else set()
         roster_complete = group is not None and group.incomplete_reason is None
-        facts = self._describe(event, now)
+        facts = self._bypasses.described(event, now) + self._describe(event, now)
         if (group := self._cache.group(event.group_id)) is not None:
             apply(group, SizeDescribed(event, before, roster_complete), now)
             self._forget_unless_real(group)
@@ -348,7 +361,7 @@ class GroupMetadataManager:
         """Returns the result of `view` with the members and joins that count towards the group's size limit."""
         group = self._cache.group(group_id)
         if group is not None:
-            return self.view(group_id, now, occupancy_of(group, now, exclusive=self._cache.exclusive))
+            return self.view(group_id, now, occupancy_of(group, now, exclusive=self._cache.exclusivity.holds(now)))
         known = self._confidence.reason(Question.STATE, group_id, now) is None
         return self.view(
             group_id, now, Occupancy(certain=known or self._cache.unseen_history.is_missing(group_id, now))

@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.model.facts import (
+    ClientBypassed,
     Departure,
     Fact,
     MemberGone,
@@ -27,6 +28,8 @@ from group_sidecar.metrics import families as f
 from group_sidecar.metrics.traffic_counters import Histogram
 
 DISTRIBUTION = "kafka-group-sidecar"
+COMMIT, MEMBER = "commit", "member"
+"""Label values for what bypassed the sidecar."""
 OTHER = "other"
 """Label value for an error code that `ErrorCode` does not contain."""
 
@@ -82,6 +85,7 @@ class FactCounters:
         self._rebalance_seconds = Histogram(REBALANCE_SECONDS)
         self._members_joined = 0
         self._members_removed = dict.fromkeys(Departure, 0)
+        self._bypassing_records = {COMMIT: 0, MEMBER: 0}
         self._offset_commits = 0
         self._commit_failures = dict.fromkeys([*map(error_name, COMMIT_ERRORS), OTHER], 0)
         self._rules: dict[type[Fact], Callable[[Any], None]] = {
@@ -90,6 +94,7 @@ class FactCounters:
             MemberJoined: self._member_joined,
             MemberGone: self._member_gone,
             OffsetsCommitted: self._offsets_committed,
+            ClientBypassed: self._client_bypassed,
         }
         registry.register(self)
 
@@ -111,6 +116,7 @@ class FactCounters:
         yield f.REBALANCE_DURATION.fill_histograms([((), self._rebalance_seconds)])
         yield f.MEMBERS_JOINED.single(self._members_joined)
         yield f.MEMBERS_REMOVED.fill(((how,), n) for how, n in self._members_removed.items())
+        yield f.BYPASSING_RECORDS.fill(((kind,), n) for kind, n in self._bypassing_records.items())
         yield f.OFFSET_COMMITS.single(self._offset_commits)
         yield f.OFFSET_COMMIT_FAILURES.fill(((error,), n) for error, n in self._commit_failures.items())
 
@@ -128,6 +134,9 @@ class FactCounters:
         self._rebalance_seconds.observe(fact.duration_seconds)
         if counts := self._counts_of(fact.group_id):
             counts.rebalances[fact.reason] += 1
+
+    def _client_bypassed(self, fact: ClientBypassed) -> None:
+        self._bypassing_records[MEMBER if fact.member else COMMIT] += 1
 
     def _offsets_committed(self, fact: OffsetsCommitted) -> None:
         self._offset_commits += fact.accepted

@@ -222,6 +222,11 @@ MIRROR_RELAYS = _counter(
     "Of these requests, those in a version that the broker lacks: it was asked in versions that it has.",
     "api",
 )
+BYPASSING_RECORDS = _counter(
+    "bypassing_records_total",
+    "Commits and members in __consumer_offsets whose requests did not pass, although answers.exclusive is true.",
+    "kind",
+)
 MIRROR_READY = _gauge("mirror_ready", "1 while the copy of the group coordinator is ready to answer, else 0.")
 REFUSING_BROKERS = _gauge(
     "refusing_brokers",

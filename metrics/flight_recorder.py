@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from group_sidecar.coordinator.model.events import NEVER
 from group_sidecar.coordinator.model.facts import (
+    ClientBypassed,
     ClientRefused,
     Fact,
     MemberInfo,
@@ -213,6 +214,8 @@ class FlightRecorder:
 
 def _kind(fact: Fact) -> FactKind | None:
     """Returns the kind of a fact, or None if the fact is not kept."""
+    if isinstance(fact, ClientBypassed):
+        return None  # Not an event of the group. The log and the status page show it.
     if isinstance(fact, OffsetsCommitted):
         return FactKind.COMMITS if fact.refused else None
     return FactKind.REFUSALS if isinstance(fact, ClientRefused) else FactKind.CHANGES

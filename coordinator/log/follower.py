@@ -22,6 +22,7 @@ from group_sidecar.coordinator.model.events import FOREVER, NEVER, Event, GroupD
 from group_sidecar.coordinator.model.facts import Fact, OffsetsExpired
 from group_sidecar.coordinator.model.views import DELETED_OFFSET, FallbackReason, GroupKind, GroupState, TopicPartition
 from group_sidecar.coordinator.rules.apply import apply
+from group_sidecar.coordinator.rules.bypasses import Bypasses
 from group_sidecar.coordinator.rules.internal_events import (
     BrokerLost,
     ConsumerGroupLogged,
@@ -72,6 +73,7 @@ class LogFollower:
         self.offsets_removed_at = NEVER
         self.moved_groups: BoundedTable[int] = BoundedTable(MAX_MOVED_GROUPS)
         self._cleanup: tuple[int, float] | None = None
+        self._bypasses = Bypasses(cache)
 
     @property
     def tables(self) -> Iterator[TableSize]:
@@ -130,6 +132,7 @@ class LogFollower:
                 self.moved_groups.pop(group_id)
             self._end_elsewhere(number)
         partition = self.partitions.begin(number, leader_epoch, start_offset)
+        partition.loaded_at = now
         partition.coordinator_loaded = coordinator_loaded
         if coordinator_loaded:
             _begin_leader_term(partition, now)
@@ -180,6 +183,7 @@ class LogFollower:
 
         No partition is fresh any longer, and the broker may have restarted. `coordinator_loaded` is as in `begin_load`.
         """
+        self._bypasses.connection_lost([partition for _, partition in self.partitions], now)
         for _, partition in self.partitions:
             partition.coordinator_loaded = coordinator_loaded
             if partition.state is PartitionState.OWNED:
@@ -204,6 +208,7 @@ class LogFollower:
         """Merges the records that were read since the last call. Yields the facts of some groups at a time."""
         partition = self.partitions.leader_partitions[number]
         changed = partition.log.take_changed()
+        self._bypasses.judge_commits(partition, now)
         facts: list[Fact] = []
         for done, name in enumerate(changed, 1):
             if self.partitions.leader_partitions.get(number) is not partition:
@@ -226,6 +231,7 @@ class LogFollower:
             return None
         partition.state = PartitionState.OWNED if partition.coordinator_loaded else PartitionState.LOADING
         partition.reason, partition.fresh_at, partition.read_at = "", asked_at, now
+        self._bypasses.begin(partition, asked_at)
         awaited = partition.log.awaited
         for name in awaited:
             self._release(partition.log, name, asked_at)
@@ -332,11 +338,13 @@ class LogFollower:
                 return []
         if logged.offsets or logged.pending or group_id in cache.offsets:
             offsets = cache.attach_log_to_offsets(partition, group_id, logged)
-            if not cache.exclusive:
+            if not cache.exclusivity.holds(now):
                 offsets.doubt_differences(now)
         if partition.read_at == NEVER:  # A group that appears later was not loaded with the partition.
             apply(group, GroupLoaded(partition.leader_term), now)
-        return self._merge_metadata(group, logged, now, is_live=not loading)
+        facts = self._merge_metadata(group, logged, now, is_live=not loading)
+        self._bypasses.judge_members(group_id, facts, partition, now)
+        return facts
 
     def _merge_metadata(self, group: Group, logged: LoggedGroup, now: float, *, is_live: bool) -> list[Fact]:
         if group.state is GroupState.DEAD:
@@ -360,7 +368,7 @@ class LogFollower:
             return
         if group_id in self._cache.offsets:
             offsets = self._cache.attach_log_to_offsets(partition, group_id, None)
-            if not self._cache.exclusive:
+            if not self._cache.exclusivity.holds(now):
                 offsets.doubt_differences(now)
         apply(group, GroupVanished(), now)
         partition.ahead_of_log.add(group_id)
@@ -424,7 +432,8 @@ class LogFollower:
 
     def may_include(self, event: Event) -> bool:
         """Whether the log may already contain the effect of an event, and later changes that the wire did not show."""
-        partition = None if self._cache.exclusive else self.partitions.partition_of(event.group_id)
+        holds = self._cache.exclusivity.holds(event.sent_at)
+        partition = None if holds else self.partitions.partition_of(event.group_id)
         return partition is not None and partition.read_at > event.sent_at
 
     def await_records(self, group: Group) -> None:

@@ -215,6 +215,20 @@ class OffsetsExpired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientBypassed(Fact):
+    """The log shows a commit or a member whose requests did not pass through this sidecar, although all should.
+
+    Attributes:
+        member: the member; None for a commit, whose record does not name its client.
+        topic, partition: where the offset was committed; empty and -1 for a member.
+    """
+
+    member: MemberInfo | None = None
+    topic: str = ""
+    partition: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRefused(Fact):
     """A policy refused a request.
 

@@ -4,6 +4,7 @@
 - `internal_events`: events of a group that no request shows, such as records of the log
 - `joins`, `membership`: JoinGroup outcomes, and every other event about members
 - `commits`: commits, transactions and deletions of offsets
+- `bypasses`: commits and members of the log whose requests did not pass the sidecar
 - `group_existence`: groups that the broker listed, deleted or handed to another broker
 - `log_records`: how a record of the offsets topic changes a group
 - `consumer_rebalances`: rebalances of groups of the consumer protocol (KIP-848), found by comparing two views

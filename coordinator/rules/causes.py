@@ -45,7 +45,7 @@ _UNEXPLAINED_REJOINS = frozenset({RebalanceCause.UNKNOWN, RebalanceCause.LEADER_
 
 def silence_is_conclusive(group: Group, member: Member) -> bool:
     """Whether a member whose requests are not seen certainly sends none. Otherwise it may bypass this sidecar."""
-    return group.exclusive or member.seen_on_wire
+    return member.seen_on_wire or (group.exclusive and not member.bypasses)
 
 
 def find_cause(group: Group, now: float) -> CauseDetails:

@@ -46,6 +46,7 @@ class OffsetRules:
         """Returns the offsets of the event's group; None if there is no room. A commit creates the group as Empty."""
         group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
         if group is None:
+            self._cache.exclusivity.note_unknown_effect(event.group_id, now)
             return None
         if group.state is DEAD:
             apply(group, GroupFound(), now)
@@ -57,6 +58,7 @@ class OffsetRules:
 
     def _offsets_stored(self, event: OffsetsStored, now: float) -> list[Fact]:
         accepted = len(event.offsets) + event.unresolved
+        self._explain(event)
         if accepted and (offsets := self._offsets_of(event, now)) is not None:
             kept = self._cache.within_bound(offsets, event.offsets, now)
             offsets.store(kept, event.sent_at)
@@ -64,12 +66,19 @@ class OffsetRules:
                 offsets.doubt_differences(now)
             if event.unresolved:
                 offsets.miss(now)
+                self._cache.exclusivity.note_unknown_effect(event.group_id, now)
             if not event.broker_retention:
                 offsets.leave_to_broker(FallbackReason.STALE)
             self._cache.update_offset_counts(event.group_id, now)
         return [OffsetsCommitted(group_id=event.group_id, at=now, accepted=accepted, refused=event.refused)]
 
+    def _explain(self, event: OffsetsStored | OffsetsPending) -> None:
+        """Notes that the records of these commits, which may have been read before, passed as requests."""
+        for partition in event.offsets:
+            self._cache.exclusivity.explain(event.group_id, partition)
+
     def _offsets_pending(self, event: OffsetsPending, now: float) -> list[Fact]:
+        self._explain(event)
         if (offsets := self._offsets_of(event, now)) is not None:
             kept = self._cache.within_bound(offsets, event.offsets, now, event.producer_id)
             offsets.add_pending(event.producer_id, kept, now)
@@ -95,6 +104,7 @@ class OffsetRules:
         return []
 
     def _offsets_doubted(self, event: OffsetsDoubted, now: float) -> list[Fact]:
+        self._cache.exclusivity.note_unknown_effect(event.group_id, now)
         if not self._cache.exists(event.group_id):
             if event.may_create_group:
                 self._cache.unseen_history.note(event.group_id, now + LOST_REQUEST_SECONDS)

@@ -71,6 +71,8 @@ def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
     late = group.expire(now)
     if late:
         group.touch(now)
+    if group.exclusive and not all(member.seen_on_wire for member in late):
+        group.doubt(now)  # If the broker still has such a member, the member bypasses this sidecar.
     for member in late:
         if silence_is_conclusive(group, member):
             silent = member.session_expired(now, group.leader_term.began_at)

@@ -11,6 +11,7 @@
 - `completeness`: why the copy of a group's members is not complete
 - `confidence`: why the copy of a group may not be used to answer
 - `unread_writes`, `unseen_history`: writes that could not be decoded, and groups whose history was not observed
+- `exclusivity`: whether all clients reach the broker through this sidecar
 - `log_partitions`, `partition_log`: which partition stores a group, and the surviving records of one partition
 - `awaited_tombstones`, `log_ends`: deletions whose tombstones were not read yet, and where partitions begin and end
 - `client_hosts`: the real hosts of members, in place of the sidecar's address

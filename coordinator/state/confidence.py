@@ -84,7 +84,7 @@ class Confidence:
         cache, log_reason = self._cache, self._log_fallback_reason(group_id, now)
         if group is not None and group.kind is not GroupKind.CLASSIC:
             return group.fallback_reason(now) or log_reason
-        if not cache.exclusive:
+        if not cache.exclusivity.holds(now):
             return FallbackReason.COLD
         if log_reason is not None and cache.partitions.in_use:
             return log_reason
@@ -98,7 +98,7 @@ class Confidence:
             return self._log_fallback_reason(group_id, now) or self._logged_offsets_fallback_reason(
                 group_id, offsets, now
             )
-        if not cache.exclusive:
+        if not cache.exclusivity.holds(now):
             return FallbackReason.COLD
         if group is not None and group.kind is not GroupKind.CLASSIC:
             return FallbackReason.VERSION
@@ -148,7 +148,7 @@ class Confidence:
     def listing_fallback_reason(self, now: float) -> FallbackReason | None:
         """Returns why ListGroups may not be answered, apart from the state of each group; None if it may."""
         cache = self._cache
-        if not (cache.exclusive and cache.unseen_history.all_known):
+        if not (cache.exclusivity.holds(now) and cache.unseen_history.all_known):
             return FallbackReason.COLD
         if cache.partitions.in_use and not cache.partitions.all_current(now):
             return FallbackReason.COLD

@@ -12,6 +12,7 @@ from group_sidecar.coordinator.model.states import DEAD, EMPTY
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupKind, GroupState, TopicPartition
 from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES, TableSize, name_bytes
 from group_sidecar.coordinator.state.committed_offsets import metadata_chars
+from group_sidecar.coordinator.state.exclusivity import Exclusivity
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_offsets import GroupOffsets
 from group_sidecar.coordinator.state.log_partitions import Partition, PartitionTable
@@ -52,6 +53,7 @@ class GroupCache:
         unseen_history: groups that may have an unseen history.
         distrusted: groups for which verification found a difference to the broker.
         unread_writes: writes that could not be decoded.
+        exclusivity: whether the log confirms that every client reaches the broker through this sidecar.
         ticks: numbers the changes of all groups.
         changed: groups whose entries in the list of groups are outdated.
         listed: groups in the list of groups. The removal of any other group does not change the list.
@@ -72,6 +74,7 @@ class GroupCache:
         self.changed: set[str] = set()
         self.listed: Container[str] = ()
         self.exclusive, self.true_hosts = exclusive, true_hosts
+        self.exclusivity = Exclusivity(stated=exclusive)
         self.topic_deletion_until = NEVER
         self.overflowed = 0
         self.keeps_empty_groups = True
@@ -94,6 +97,7 @@ class GroupCache:
         yield self.metadata.table
         yield TableSize("distrusted_groups", len(self.distrusted), sum(map(name_bytes, self.distrusted)))
         yield from self.unseen_history.tables
+        yield self.exclusivity.table
 
     # Groups.
 
@@ -241,6 +245,8 @@ class GroupCache:
         self.distrusted.discard(group_id)
         if (offsets := self.offsets.pop(group_id, None)) is not None:
             self._count_offsets(offsets, (0, 0))
+            if offsets.committed.wire_offsets:  # The log may still lack these commits.
+                self.exclusivity.note_unknown_effect(group_id, offsets.changed_at)
             for producer_id in offsets.pending:
                 self._leave_transaction(producer_id, group_id)
 

@@ -58,6 +58,11 @@ class GroupOffsets:
         return self.untracked_reason or self.incomplete_reason or (FallbackReason.IN_DOUBT if self.doubtful else None)
 
     @property
+    def has_unknown_changes(self) -> bool:
+        """Whether requests of unknown effect may have changed offsets since the log was last read to its end."""
+        return bool(self.untracked_reason or self.incomplete_reason or self.doubtful)
+
+    @property
     def has_certain_offsets(self) -> bool:
         """Whether the broker certainly has at least one offset of the group."""
         if self.incomplete_reason not in (None, FallbackReason.COLD):

@@ -70,6 +70,7 @@ class Partition:
         coordinator_loaded: whether the broker's own coordinator has loaded the partition, as far as is known.
         ahead_of_log: the groups for which the wire has, or may have, shown newer state than the log.
         deleted: groups whose deletion the wire has shown and the log has not, each with the time of the deletion.
+        loaded_at: when the load of the partition began, or when its broker was last lost.
         evicted_until: until when evicted deletions matter. Until the log has been read past this time, it may lack
             their tombstones.
     """
@@ -83,6 +84,7 @@ class Partition:
     coordinator_loaded: bool = True
     ahead_of_log: set[str] = field(default_factory=set)
     deleted: BoundedTable[float] = field(default_factory=lambda: BoundedTable(MAX_DELETIONS, max_bytes=DELETION_BYTES))
+    loaded_at: float = NEVER
     evicted_until: float = NEVER
 
     @property

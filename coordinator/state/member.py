@@ -42,6 +42,9 @@ class Member:
         seen_at: when the request was sent that last reset the member's session timer.
         sync_by: when the broker removes the member unless it has synced (KAFKA-12890).
         seen_on_wire: whether any request of the member was seen. A member without requests may bypass this sidecar.
+        silent_since: a generation, and when the broker first reported it Stable with this member, of which no request
+            was seen.
+        bypasses: whether the member is known to bypass this sidecar.
     """
 
     member_id: str
@@ -58,6 +61,8 @@ class Member:
     seen_at: float = NEVER
     sync_by: float = FOREVER
     seen_on_wire: bool = False
+    silent_since: tuple[int, float] = (-1, NEVER)
+    bypasses: bool = False
 
     @property
     def client_host(self) -> str:
@@ -87,6 +92,14 @@ class Member:
         self.session_timeout_ms = joining.session_timeout_ms
         self.rebalance_timeout_ms = joining.rebalance_timeout_ms
         self.protocols = dict(joining.protocols)
+
+    def note_silence(self, generation: int, at: float) -> None:
+        """Notes that the broker has the member in a Stable generation, while no request of the member was seen."""
+        self.silent_since = generation, at
+
+    def note_bypass(self) -> None:
+        """Notes that the member bypasses this sidecar."""
+        self.bypasses = True
 
     def assign(self, assignment: bytes) -> None:
         """Sets the assignment."""

@@ -85,6 +85,28 @@ class PartitionLog:
         self.awaited = AwaitedTombstones()
         self.skipped: Counter[int] = Counter()
         self._open_transactions: dict[int, set[bytes]] = {}
+        self._commit_keys: dict[tuple[str, bytes], None] | None = None
+
+    @property
+    def keeps_commit_keys(self) -> bool:
+        """Whether the keys of commits are kept."""
+        return self._commit_keys is not None
+
+    def keep_commit_keys(self) -> None:
+        """Begins to keep the keys of commits. The caller takes them after each Fetch reply, so they are bounded."""
+        if self._commit_keys is None:
+            self._commit_keys = {}
+
+    def drop_commit_keys(self) -> None:
+        """Stops keeping the keys of commits."""
+        self._commit_keys = None
+
+    def take_commit_keys(self) -> Iterable[tuple[str, bytes]]:
+        """Returns the group and key suffix of each commit since the last call. A tombstone is no commit."""
+        if not self._commit_keys:
+            return ()
+        keys, self._commit_keys = self._commit_keys, {}
+        return keys
 
     def take_changed(self) -> dict[bytes, None]:
         """Returns the names of the groups with new records since the last call."""
@@ -131,7 +153,7 @@ class PartitionLog:
 
     def _store(self, records: Iterable[Record]) -> None:
         """Stores records that belong to no transaction. A load spends most of its time in this loop."""
-        groups, changed = self.groups, self.changed
+        groups, changed, commit_keys = self.groups, self.changed, self._commit_keys
         for _, _, key, value in records:
             try:
                 kind, end = key[0] << 8 | key[1], 4 + (key[2] << 8 | key[3])  # type: ignore[index]
@@ -153,14 +175,20 @@ class PartitionLog:
             if group.pending or self._long_offset_bytes or (value is not None and len(value) > LONG_VALUE):
                 self._drop_pending(group, key[end:])
                 self._count_value(group.offsets.get(key[end:]), value)
-            if value is not None:
-                group.offsets[key[end:]] = value
-                group.tombstone = False
+            if value is None:
+                self._remove(group, name, key[end:])
                 continue
-            if group.offsets.pop(key[end:], None) is not None:
-                group.removed += 1
-            if self.awaited:
-                self.awaited.tombstone_read(name, key[end:])
+            group.offsets[key[end:]] = value
+            group.tombstone = False
+            if commit_keys is not None:
+                commit_keys[group.group_id, key[end:]] = None
+
+    def _remove(self, group: LoggedGroup, name: bytes, key_suffix: bytes) -> None:
+        """Removes an offset of which a tombstone was read."""
+        if group.offsets.pop(key_suffix, None) is not None:
+            group.removed += 1
+        if self.awaited:
+            self.awaited.tombstone_read(name, key_suffix)
 
     def _group(self, name: bytes) -> tuple[bytes, LoggedGroup]:
         """Returns the name in valid UTF-8, as Kafka writes it, and its group. Creates the group if it is new."""
@@ -199,6 +227,8 @@ class PartitionLog:
             self._count_value(held.get(key[end:], _NOTHING)[1], value)
             held[key[end:]] = offset, value
             group.tombstone = False
+            if self._commit_keys is not None and value is not None:
+                self._commit_keys[group.group_id, key[end:]] = None
             self._open_transactions.setdefault(producer_id, set()).add(name)
             self.changed[name] = None
 

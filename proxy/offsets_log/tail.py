@@ -86,7 +86,10 @@ class OffsetsTail:
         return self._reader.read_counters
 
     def status(self) -> LogStatus:
-        """Returns whether the log is read or why not, the partition count, and the broker's partitions by state."""
+        """Returns whether the log is read or why not, the partition count, and the broker's partitions by state.
+
+        If clients bypassed the sidecar, also how many, and whether answers rely on `answers.exclusive` again.
+        """
         partitions_by_state = {
             state: sorted(number for number, found in self._table.states.items() if found is state)
             for state in PartitionState
@@ -96,6 +99,13 @@ class OffsetsTail:
             fields["trouble"] = self._failure_reason
         for state, partitions in partitions_by_state.items():
             fields[state] = {"count": len(partitions), "partitions": partitions}
+        exclusivity = self._copy.manager.exclusivity
+        if exclusivity.commits or exclusivity.members:
+            fields["bypassed"] = {
+                "commits": exclusivity.commits,
+                "members": exclusivity.members,
+                "exclusive": exclusivity.holds(self._copy.epoch(trio.current_time())),
+            }
         if failed := partitions_by_state[PartitionState.FAILED]:
             fields["reasons"] = {str(number): self._table.leader_partitions[number].reason for number in failed}
         return fields

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from group_sidecar.coordinator.model.facts import (
+    ClientBypassed,
     ClientRefused,
     CoordinatorMoved,
     Departure,
@@ -16,6 +17,7 @@ from group_sidecar.coordinator.model.facts import (
     OffsetsCommitted,
     RebalanceCompleted,
 )
+from group_sidecar.coordinator.state.exclusivity import DOUBT_SECONDS
 from group_sidecar.metrics.fact_counters import error_name
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
 
@@ -33,17 +35,21 @@ UNREQUESTED_DEPARTURES = {
 class EventLog:
     """Writes a line about a fact, at most once in 30 seconds for each group and event.
 
+    A line about a client that bypasses the sidecar is written at most once in `DOUBT_SECONDS` for each group.
+
     A line contains the number of events that it stands for. The flight recorder contains every event.
     """
 
     def __init__(self, log_throttle: LogThrottle | None = None) -> None:
         self._log_throttle = log_throttle or LogThrottle(most=MAX_CAUSES)
+        self._bypass_throttle = LogThrottle(every=DOUBT_SECONDS, most=MAX_CAUSES)
         self._writers: dict[type[Fact], Callable[[Any], None]] = {
             RebalanceCompleted: self._rebalanced,
             MemberGone: self._member_gone,
             ClientRefused: self._refused,
             OffsetsCommitted: self._committed,
             CoordinatorMoved: self._moved,
+            ClientBypassed: self._bypassed,
         }
 
     def observe(self, fact: Fact) -> None:
@@ -104,6 +110,18 @@ class EventLog:
     def _moved(self, fact: CoordinatorMoved) -> None:
         if times := self._log_throttle.due("moved", fact.group_id):
             log.info("the group's coordinator has moved", group=fact.group_id, times=times)
+
+    def _bypassed(self, fact: ClientBypassed) -> None:
+        kind = "a member" if fact.member else "a commit"
+        if times := self._bypass_throttle.due(kind, fact.group_id):
+            log.warning(
+                f"{kind} bypassed the sidecar, although answers.exclusive is true",
+                group=fact.group_id,
+                times=times,
+                hint="put every listener that clients use behind the sidecar, or set answers.exclusive to false",
+                **_present_fields(member=fact.member and fact.member.member_id, topic=fact.topic),
+                **_client_field("client", fact.member),
+            )
 
 
 def _client(client_id: str, client_host: str) -> str:

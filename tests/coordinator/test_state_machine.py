@@ -6,6 +6,7 @@ expire. A request of a broken connection may still arrive.
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
@@ -24,7 +25,11 @@ from group_sidecar.codecs.messages.offset_delete import (
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.schema import decode
 from group_sidecar.coordinator.answers import group_replies
+from group_sidecar.coordinator.model.events import FOREVER, NEVER
+from group_sidecar.coordinator.model.facts import ClientBypassed
 from group_sidecar.coordinator.model.views import GroupView
+from group_sidecar.coordinator.rules import bypasses
+from group_sidecar.coordinator.state import exclusivity
 from tests.coordinator.all_groups import all_groups
 from tests.coordinator.model import Broker
 from tests.coordinator.model_groups import EMPTY, STABLE
@@ -35,6 +40,8 @@ GROUPS = ("g", "h")
 CLIENTS = (("a", "g", None), ("b", "g", None), ("c", "g", "i"), ("d", "g", "i"), ("e", "h", None), ("old", "g", None))
 numbers = st.integers(0, len(CLIENTS) - 1)
 groups = st.sampled_from(GROUPS)
+SETTLE_SECONDS = 5.0
+"""Replaces the time for which commits and members may be unexplained. The runs are shorter than the real time."""
 
 
 Told = dict[tuple[str, int], tuple[int, int, str | None]]
@@ -46,6 +53,17 @@ class Copy(RuleBasedStateMachine):
     reads_log = False
     exclusive = True
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_late_replies = False
+        self.patches = [patch.object(module, "SETTLE_SECONDS", SETTLE_SECONDS) for module in (bypasses, exclusivity)]
+        for each in self.patches:
+            each.start()
+
+    def teardown(self) -> None:
+        for each in self.patches:
+            each.stop()
+
     @initialize(
         delay=st.sampled_from((0.0, 3.0)),
         size=st.sampled_from((None, 2)),
@@ -56,11 +74,17 @@ class Copy(RuleBasedStateMachine):
         self.eager = eager
         self.world = World(Broker(initial_delay=delay, max_size=size), exclusive=self.exclusive)
         if self.reads_log and not late:
-            self.world.read_log(eager=eager)
+            self.read_log()
         self.clients = [
             Client(self.world, name, group, instance, 2 if name == "old" else 9) for name, group, instance in CLIENTS
         ]
         self.admins = [self.world.connect(), self.world.connect()]
+
+    def read_log(self) -> None:
+        """Begins to read the log. It is judged from its first end on, because the broker always led the partition."""
+        self.world.read_log(eager=self.eager)
+        for _, partition in self.world.manager.log.partitions:
+            partition.loaded_at = NEVER
 
     # Clients.
 
@@ -208,6 +232,14 @@ class Copy(RuleBasedStateMachine):
             truth = {(g.group_id, g.protocol_type, g.state) for g in self.world.broker.groups.values()}
             assert {(g.group_id, g.protocol_type, g.group_state) for g in listed} == truth
 
+    @invariant()
+    def no_client_bypasses_the_sidecar(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        sent = (each.sent_at for connection in self.world.connections for each in connection.exchanges())
+        self.has_late_replies |= min(sent, default=FOREVER) + SETTLE_SECONDS <= self.world.now()
+        assert self.has_late_replies or not any(isinstance(fact, ClientBypassed) for fact in self.world.facts)
+
     def check_offsets(self, group: str, told: Told) -> None:
         """Asserts that the copy may report these offsets of a group."""
         assert told == self._true_offsets(group)
@@ -274,7 +306,7 @@ class Followed(Copy):
     @rule(what=st.sampled_from(("send", "handle", "deliver", "catch up")))
     def tail(self, what: str) -> None:
         if self.world.log is None:
-            self.world.read_log(eager=self.eager)
+            self.read_log()
         tail = self.world.tail
         match what:
             case "send":

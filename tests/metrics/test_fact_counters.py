@@ -3,9 +3,11 @@
 from importlib.metadata import version
 
 from group_sidecar.coordinator.model.facts import (
+    ClientBypassed,
     ClientRefused,
     Departure,
     MemberGone,
+    MemberInfo,
     MemberJoined,
     OffsetsCommitted,
     RebalanceCause,
@@ -54,6 +56,20 @@ def test_member_counters() -> None:
     assert world.value("members_joined_total") == 1
     assert world.value("members_removed_total", reason="expired") == 2
     assert world.value("members_removed_total", reason="left") == 1
+
+
+def test_bypass_counters() -> None:
+    """Records that bypassed the sidecar are counted by kind, from zero on."""
+    world = MetricsWorld()
+    assert world.series("bypassing_records_total") == {("commit",): 0.0, ("member",): 0.0}
+    member = MemberInfo(member_id="m", client_id="c", client_host="/h")
+    for fact in (
+        ClientBypassed(group_id="g", at=1.0, topic="t", partition=0),
+        ClientBypassed(group_id="g", at=1.0, topic="t", partition=1),
+        ClientBypassed(group_id="g", at=1.0, member=member),
+    ):
+        world.fact_counters.observe(fact)
+    assert world.series("bypassing_records_total") == {("commit",): 2.0, ("member",): 1.0}
 
 
 def test_commit_counters() -> None:

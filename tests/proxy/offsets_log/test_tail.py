@@ -507,6 +507,8 @@ async def test_read_counters_and_status(broker: LogBroker, autojump_clock: MockC
             "owned": {"count": 2, "partitions": [0, 1]},
             "failed": {"count": 0, "partitions": []},
         }
+        side.state.copy.manager.exclusivity.record_bypass("a member", side.state.copy.epoch(trio.current_time()))
+        assert side.tail.status()["bypassed"] == {"commits": 0, "members": 1, "exclusive": False}
 
 
 async def test_hangup_at_metadata_is_logged_once(

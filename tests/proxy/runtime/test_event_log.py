@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from group_sidecar.coordinator.model.facts import (
+    ClientBypassed,
     ClientRefused,
     CoordinatorMoved,
     Departure,
@@ -124,6 +125,25 @@ def test_routine_facts_are_not_logged() -> None:
     started = RebalanceStarted(group_id="billing", at=1.0, cause=RebalanceCause.NEW_MEMBER)
     committed = OffsetsCommitted(group_id="billing", at=1.0, accepted=2)
     assert said(joined, started, committed, gone(Departure.LEFT), gone(Departure.FENCED)) == []
+
+
+def test_bypass_is_logged_once_per_group_and_kind() -> None:
+    """A client that bypasses the sidecar is logged with what its record shows, once for each group and kind."""
+    member = MemberInfo(member_id="m-3", **CLIENT)
+    lines = said(
+        ClientBypassed(group_id="billing", at=1.0, topic="orders", partition=0),
+        ClientBypassed(group_id="billing", at=61.0, topic="orders", partition=1),
+        ClientBypassed(group_id="billing", at=61.0, member=member),
+        ClientBypassed(group_id="search", at=61.0, member=member),
+    )
+    assert [(line["event"][:8], line["group"]) for line in lines] == [
+        ("a commit", "billing"),
+        ("a member", "billing"),
+        ("a member", "search"),
+    ]
+    assert {line["log_level"] for line in lines} == {"warning"}
+    assert lines[0]["topic"] == "orders"
+    assert (lines[1]["member"], lines[1]["client"]) == ("m-3", NAMED)
 
 
 def test_commit_errors_have_names() -> None:

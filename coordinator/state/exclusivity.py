@@ -1,0 +1,139 @@
+"""Whether all clients reach the broker through this sidecar: the operator's statement, and the evidence against it.
+
+Every record of `__consumer_offsets` must have been caused by a request that passed. The record may be read before the
+reply to its request, so an unexplained record is kept until the reply explains it. A request of unknown effect, such as
+one whose reply was lost, may explain any record of its group.
+"""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from group_sidecar.coordinator.model.events import NEVER
+from group_sidecar.coordinator.model.views import TopicPartition
+from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, BoundedTable, TableSize, name_bytes
+
+SETTLE_SECONDS = 60.0
+"""Seconds after which every request has its reply, or has lost its connection.
+
+This is the largest default request timeout of any client (`socket.timeout.ms` of librdkafka), the longest session of a
+KIP-848 member by default (`group.consumer.max.session.timeout.ms`), and more than `replica.lag.time.max.ms` (30 s)."""
+DOUBT_SECONDS = 600.0
+"""Seconds for which one client that bypassed the sidecar makes the operator's statement count as wrong."""
+MAX_UNEXPLAINED = 10_000
+"""Maximum number of unexplained records. Further ones are dropped. A client that bypasses the sidecar writes others."""
+MAX_UNKNOWN_EFFECTS = 1_000
+"""Maximum number of groups with requests of unknown effect. An evicted request may explain any group's record."""
+
+Subject = TopicPartition | str
+"""What a record is about: the partition of a commit, or the id of a member."""
+
+
+class UnexplainedRecord(NamedTuple):
+    """A record that no request has explained so far.
+
+    Attributes:
+        appended_after: the broker appended the record after this time, in seconds since the epoch.
+        at: when the record was read.
+    """
+
+    group_id: str
+    subject: Subject
+    appended_after: float
+    at: float
+
+
+class Exclusivity:
+    """The operator's statement that clients reach the broker only through this sidecar, and the evidence against it.
+
+    Attributes:
+        stated: the operator's statement (`answers.exclusive`).
+        connection_lost_at: when the connection to the broker was last lost. The broker may have restarted.
+        commits, members: how many commits and members bypassed the sidecar.
+        last_at: when the last of them was found; NEVER without one.
+    """
+
+    def __init__(self, *, stated: bool) -> None:
+        self.stated = stated
+        self.connection_lost_at = self.last_at = NEVER
+        self.commits = self.members = 0
+        self._unexplained: OrderedDict[tuple[str, Subject], UnexplainedRecord] = OrderedDict()
+        self._name_bytes = 0
+        self._unknown_effects: BoundedTable[float] = BoundedTable(MAX_UNKNOWN_EFFECTS, self._evicted)
+        self._any_changed_until = NEVER
+
+    @property
+    def table(self) -> TableSize:
+        """The size of this object."""
+        entries = len(self._unexplained) + len(self._unknown_effects)
+        return TableSize("records_to_explain", entries, self._name_bytes + self._unknown_effects.bytes)
+
+    def holds(self, at: float) -> bool:
+        """Whether the statement is made, and no client was found to bypass the sidecar in the DOUBT_SECONDS before."""
+        return self.stated and at >= self.last_at + DOUBT_SECONDS
+
+    # Records that the wire has not explained.
+
+    def add_unexplained(self, group_id: str, subject: Subject, appended_after: float, now: float) -> None:
+        """Adds a record that no request has explained. An older record with the same subject stays."""
+        key = group_id, subject
+        if key in self._unexplained or len(self._unexplained) >= MAX_UNEXPLAINED:
+            return
+        self._unexplained[key] = UnexplainedRecord(group_id, subject, appended_after, now)
+        self._name_bytes += _key_bytes(key)
+
+    def take_due(self, now: float) -> list[UnexplainedRecord]:
+        """Returns the records that no request has explained for SETTLE_SECONDS, and forgets them."""
+        due = []
+        while self._unexplained and next(iter(self._unexplained.values())).at + SETTLE_SECONDS <= now:
+            key, record = self._unexplained.popitem(last=False)
+            self._name_bytes -= _key_bytes(key)
+            due.append(record)
+        return due
+
+    def connection_lost(self, now: float) -> None:
+        """Forgets all unexplained records, because the broker may have restarted."""
+        self.connection_lost_at = now
+        self._unexplained.clear()
+        self._name_bytes = 0
+
+    # Requests.
+
+    def explain(self, group_id: str, subject: Subject) -> None:
+        """Notes that a request about this subject has passed through the sidecar."""
+        if self._unexplained and self._unexplained.pop((group_id, subject), None) is not None:
+            self._name_bytes -= _key_bytes((group_id, subject))
+
+    def note_unknown_effect(self, group_id: str | None, until: float) -> None:
+        """Notes a request whose effect is unknown. The broker executes it about `until`. `group_id`: None for any."""
+        if not self.stated:
+            return
+        if group_id is None:
+            self._any_changed_until = max(self._any_changed_until, until)
+        else:
+            self._unknown_effects.put(group_id, max(until, self._changed_until(group_id)))
+
+    def _evicted(self, _: str, until: float) -> None:
+        self._any_changed_until = max(self._any_changed_until, until)
+
+    def may_be_explained(self, group_id: str, appended_after: float) -> bool:
+        """Whether a request of unknown effect may explain a record that was appended after this time."""
+        return self._changed_until(group_id) + SETTLE_SECONDS >= appended_after
+
+    def _changed_until(self, group_id: str) -> float:
+        until = self._unknown_effects.get(group_id)
+        return self._any_changed_until if until is None else max(until, self._any_changed_until)
+
+    # Evidence.
+
+    def record_bypass(self, subject: Subject, now: float, *, is_new: bool = True) -> None:
+        """Notes that a client bypassed the sidecar. `is_new`: whether the record or member was not counted before."""
+        self.last_at = now
+        if is_new and isinstance(subject, str):
+            self.members += 1
+        elif is_new:
+            self.commits += 1
+
+
+def _key_bytes(key: tuple[str, Subject]) -> int:
+    group_id, subject = key
+    return ENTRY_BYTES + name_bytes(group_id) + name_bytes(subject if isinstance(subject, str) else subject[0])
