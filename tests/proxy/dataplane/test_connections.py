@@ -455,7 +455,7 @@ class Quiet:
 
     close_reason = None
     authentication_due = math.inf
-    held = 0
+    counted_bytes = 0
     session = SimpleNamespace(kept_bytes=0)
 
     def __init__(self, looked: Callable[[], None]) -> None:
