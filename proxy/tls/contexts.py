@@ -127,11 +127,18 @@ def _present(*files: Path | None) -> list[Path]:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    name, file = "certificate_file", certificate
     try:
+        with certificate.open():  # OpenSSL does not say which of the files is missing.
+            pass
+        if key is not None:
+            name, file = "key_file", key
+            with key.open():
+                pass
         # Without a password, OpenSSL would ask for one at the terminal.
         context.load_cert_chain(certificate, key, password="")
     except OSError as error:
-        raise UnusableFileError("certificate_file", key or certificate, error) from None
+        raise UnusableFileError(name, file, error) from None
 
 
 def _load_authorities(context: ssl.SSLContext, key: str, file: Path | None) -> None:

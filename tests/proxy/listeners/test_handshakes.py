@@ -521,10 +521,19 @@ def test_unusable_files_are_named_at_start(settings: dict[str, Any], words: str)
         handshakes_of(listener(**settings), ListenerCounters("x"), 10)
 
 
-def test_key_must_match_certificate(pki: Pki) -> None:
-    """A key that does not belong to the certificate is refused at the start."""
-    tls = {"certificate_file": str(pki.server.certificate_file), "key_file": str(pki.client.key_file)}
-    with pytest.raises(UnusableFileError, match=r"certificate_file: .* cannot be used: key values mismatch"):
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        ({"key_file": "client's"}, r"^key_file: .*\.key cannot be used: key values mismatch"),
+        ({"key_file": "absent"}, r"^key_file: .*/absent cannot be used: no such file"),
+        ({"certificate_file": "absent"}, r"^certificate_file: .*/absent cannot be used: no such file"),
+    ],
+)
+def test_unusable_file_is_named(pki: Pki, changed: dict[str, str], cause: str) -> None:
+    """A file that is missing, and a key that does not belong to the certificate, are named at the start."""
+    files = {"client's": pki.client.key_file, "absent": pki.folder / "absent"}
+    tls = {**pki.server.settings, **{key: str(files[file]) for key, file in changed.items()}}
+    with pytest.raises(UnusableFileError, match=cause):
         handshakes_of(listener(tls=tls), ListenerCounters("x"), 10)
 
 
