@@ -41,7 +41,7 @@ conformance: system .venv/.dev # compares the sidecar's answers with the broker'
 		tests/conformance/test_differential.py tests/conformance/test_added_versions.py \
 		tests/conformance/test_added_clients.py tests/conformance/test_random_history.py tests/spark/test_stream.py $(ARGS)
 
-bench: proxies .venv/.dev # measures the data path in half an hour; QUICK=1 takes five minutes; writes docs/performance.md
+bench: proxies .venv/.dev # measures the data path in three quarters of an hour; QUICK=1 takes ten minutes; writes docs/performance.md
 	@$(BIN)/python -m tests.kafka.maven 4.4.0
 	@$(BIN)/python -m benchmarks.shotover
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)

@@ -29,7 +29,7 @@ from benchmarks.targets import parse_external_proxy
 
 FIRST, REST = (
     "forwarding",
-    ("growth", "bystander", "group_traffic", "answers", "scrape", "loading", "restart", "codecs"),
+    ("tls", "growth", "bystander", "attacks", "group_traffic", "answers", "scrape", "loading", "restart", "codecs"),
 )
 """The modules that measure, in the order of the page."""
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -38,7 +38,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 def arguments() -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="measure less of everything, in five minutes")
+    parser.add_argument("--quick", action="store_true", help="measure less of everything, in ten minutes")
     parser.add_argument("--fleet", action="store_true", help="measure the fleet pipeline instead")
     parser.add_argument("--broker-port", type=int, help="the broker's port, to which the user's proxies connect")
     parser.add_argument("--docs", type=Path, default=DOCS, help="the folder to write into")

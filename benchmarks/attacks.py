@@ -235,7 +235,7 @@ def _rounds(targets: Targets, attack: Attack, count: int, seconds: float) -> lis
     return [Round(_latencies(targets, None, seconds), _latencies(targets, attack, seconds)) for _ in range(count)]
 
 
-def measure(quick: bool, names: Sequence[str]) -> Section:
+def measure(quick: bool, names: Sequence[str] = tuple(ATTACKS)) -> Section:
     """Measures with its own broker and sidecars."""
     count, seconds = (1, 3.0) if quick else (3, 5.0)
     rows = []
@@ -273,4 +273,4 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if unknown := set(given.attacks) - ATTACKS.keys():
         parser.error(f"no such attack: {', '.join(sorted(unknown))}")
-    print(measure(given.quick, given.attacks or list(ATTACKS)).text)
+    print(measure(given.quick, given.attacks or tuple(ATTACKS)).text)
