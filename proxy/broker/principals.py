@@ -183,15 +183,15 @@ class Principals:
         """Treats the principal of a connection as unknown from now on."""
         self._known.setdefault(origin.number, _Authentication("")).trusted = False
 
-    def served(self, origin: Origin) -> bool:
+    def note_served(self, origin: Origin) -> bool:
         """Notes that the broker answered a request that requires authentication on a listener with SASL.
 
-        Returns whether the connection has not used SASL.
+        Returns whether the connection has used SASL.
         """
         if origin.number not in self._known:
-            return True
+            return False
         self._known[origin.number].served = True
-        return False
+        return True
 
     def admitted(self, origin: Origin) -> bool:
         """Returns whether the broker has accepted SASL on a connection, or has answered a request after it."""

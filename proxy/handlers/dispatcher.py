@@ -212,12 +212,12 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def _handle_reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> Reply:
         if type(pending) is CopiedRequest:
-            if self._access.principals.served(origin):
+            if not self._access.principals.note_served(origin):
                 self._access.learn_anonymous_access(origin)
             self._observer.observe_copied(pending, frame, now)
             return UNCHANGED
         key = pending.api_key
-        if key not in UNAUTHENTICATED and self._access.principals.served(origin):
+        if key not in UNAUTHENTICATED and not self._access.principals.note_served(origin):
             self._access.learn_anonymous_access(origin)
         try:
             return pending.reply(frame, origin, now)

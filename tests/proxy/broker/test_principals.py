@@ -166,7 +166,7 @@ def test_unclear_scram_name_is_own_principal(token: bytes) -> None:
     for connection in (one, other):
         connection.shakes(SCRAM).sends(token).sends(b"p")
         assert connection.who() is None
-        assert connection.all.served(connection.origin) is False
+        assert connection.all.note_served(connection.origin)
     assert None not in (one.who(), other.who())
     assert len({one.who(), other.who(), ANONYMOUS_CLIENT}) == 3
 
@@ -175,9 +175,9 @@ def test_unknown_mechanism_gets_own_principal() -> None:
     """A connection with an unknown mechanism gets a principal of its own when the broker serves a request."""
     (one,) = connections(1)
     one.shakes(OTHER)
-    one.all.served(one.origin)  # The reply to a request that was sent before.
+    one.all.note_served(one.origin)  # The reply to a request that was sent before.
     found = [one.who(), one.sends(b"t").who(), one.sends(b"u").who()]
-    one.all.served(one.origin)
+    one.all.note_served(one.origin)
     assert found == [None, None, None]
     assert one.who() == one.all.gone(one.origin)
 
@@ -195,7 +195,7 @@ def test_refused_token_ends_identification() -> None:
     (one,) = connections(1)
     assert one.shakes(PLAIN).sends(ALICE, REFUSED).who() is None
     assert one.shakes(PLAIN).sends(ALICE).who() is None
-    one.all.served(one.origin)
+    one.all.note_served(one.origin)
     assert one.who() is None
 
 
@@ -206,7 +206,7 @@ def test_extra_tokens_have_no_principal(tokens: int) -> None:
     one.shakes(PLAIN)
     for _ in range(tokens):
         one.sends(ALICE)
-    one.all.served(one.origin)
+    one.all.note_served(one.origin)
     assert one.who() is None
 
 
