@@ -13,9 +13,9 @@ import trio
 from starlette.types import ASGIApp
 
 from group_sidecar.proxy.admin.http_connection import HttpConnection
-from group_sidecar.proxy.admin.tls import ServerTls
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
+from group_sidecar.proxy.tls.contexts import ReloadingContext
 
 MAX_CONNECTIONS = 100
 """Maximum number of connections: some Prometheus servers, browsers with six connections each, and command lines."""
@@ -37,7 +37,7 @@ async def serve_admin(
     app: ASGIApp,
     host: str,
     port: int,
-    tls: ServerTls | None = None,
+    tls: ReloadingContext | None = None,
     supervisor: Supervisor | None = None,
     opened: socket.socket | None = None,
     *,
@@ -86,7 +86,7 @@ class _AdminListener:
     """The connections of one listening socket."""
 
     def __init__(
-        self, app: ASGIApp, listener: trio.socket.SocketType, tls: ServerTls | None, supervisor: Supervisor
+        self, app: ASGIApp, listener: trio.socket.SocketType, tls: ReloadingContext | None, supervisor: Supervisor
     ) -> None:
         self._app = app
         self._listener = listener
@@ -152,8 +152,8 @@ class _AdminListener:
             stream: trio.abc.Stream = trio.SocketStream(accepted)
             server = accepted.getsockname()[:2]
             if self._tls is not None:
-                # ServerTls uses the certificate files as they are when the stream is created.
-                secure = trio.SSLStream(trio.SocketStream(accepted), self._tls, server_side=True, https_compatible=True)
+                context = self._tls.current()
+                secure = trio.SSLStream(trio.SocketStream(accepted), context, server_side=True, https_compatible=True)
                 with trio.fail_after(HANDSHAKE_SECONDS):
                     await secure.do_handshake()
                 stream = secure

@@ -17,7 +17,7 @@ from group_sidecar.metrics.group_snapshot import GroupSnapshot, most_complete_vi
 from group_sidecar.proxy.admin.app import admin_app
 from group_sidecar.proxy.admin.http_server import serve_admin
 from group_sidecar.proxy.admin.sources import AdminSources, LogStatuses, Readiness, SidecarFigures, Unreachable
-from group_sidecar.proxy.admin.tls import ServerTls
+from group_sidecar.proxy.admin.tls import admin_context
 from group_sidecar.proxy.broker.group_queries import Node
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ReloadOutcome
@@ -25,7 +25,7 @@ from group_sidecar.proxy.listeners.ports import ListenError
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.scrape import Scraper
 from group_sidecar.proxy.runtime.supervision import FailingTask, Supervisor
-from group_sidecar.proxy.tls.contexts import file_fault
+from group_sidecar.proxy.tls.contexts import UnusableFileError
 
 
 def live_sources(
@@ -119,9 +119,9 @@ async def start_admin(
         return None
     access = config.admin_access
     try:
-        tls = ServerTls(access) if access.certificate_file else None
-    except OSError as error:
-        raise ListenError(f"admin_access: the certificate cannot be used: {file_fault(error)}") from None
+        tls = admin_context(access) if access.certificate_file else None
+    except UnusableFileError as error:
+        raise ListenError(f"admin_access.{error}") from None
     app = admin_app(sources, access, config.admin.host)
     try:
         return Address(*await tasks.start(serve_admin, app, *config.admin, tls, supervisor, listener))

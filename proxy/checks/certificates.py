@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from group_sidecar.proxy.admin.tls import ServerTls
+from group_sidecar.proxy.admin.tls import admin_context
 from group_sidecar.proxy.checks.files import check_mode, read
 from group_sidecar.proxy.checks.findings import Finding, fault, warning
 from group_sidecar.proxy.config.listener_sections import UpstreamTls
@@ -20,7 +20,6 @@ from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.tls.contexts import (
     UnusableFileError,
     client_context,
-    file_fault,
     listener_context,
     upstream_context,
 )
@@ -71,7 +70,7 @@ def _sections(config: Config) -> Iterator[_Section]:
     if access.certificate_file is not None:
         authorities = ("client_ca_file", access.client_ca_file)
         certificate_file, key_file = access.certificate_file, access.key_file
-        yield _Section("admin_access", certificate_file, key_file, authorities, partial(ServerTls, access))
+        yield _Section("admin_access", certificate_file, key_file, authorities, partial(admin_context, access))
 
 
 def _of_upstream(key: str, tls: UpstreamTls) -> Iterator[_Section]:
@@ -150,11 +149,7 @@ def _check_load(section: _Section) -> Iterator[Finding]:
     try:
         section.load()
     except UnusableFileError as error:
-        name, _, text = str(error).partition(": ")
-        yield fault(f"{section.key}.{name}", text)
-    except OSError as error:
-        reason = f"{section.certificate_file} cannot be used: {file_fault(error)}"
-        yield fault(f"{section.key}.certificate_file", reason)
+        yield fault(f"{section.key}.{error.key}", error.reason)
 
 
 def _check_validity(key: str, file: Path, certificates: list[x509.Certificate], now: datetime) -> Iterator[Finding]:

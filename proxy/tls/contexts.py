@@ -18,10 +18,16 @@ _loads = count(1)
 
 
 class UnusableFileError(Exception):
-    """A file cannot be used. The text is one clause that names the key of the setting and the file."""
+    """A file cannot be used. The text is one clause that names the key of the setting and the file.
+
+    Attributes:
+        key: the key of the setting.
+        reason: the text without the key.
+    """
 
     def __init__(self, key: str, file: Path | None, error: OSError) -> None:
-        super().__init__(f"{key}: {file} cannot be used: {file_fault(error)}")
+        self.key, self.reason = key, f"{file} cannot be used: {file_fault(error)}"
+        super().__init__(f"{key}: {self.reason}")
 
 
 def file_fault(error: OSError) -> str:

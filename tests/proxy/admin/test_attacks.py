@@ -14,7 +14,7 @@ from trio.testing import MockClock, memory_stream_pair
 from group_sidecar.proxy.admin import http_connection, http_server
 from group_sidecar.proxy.admin.http_connection import HttpConnection
 from group_sidecar.proxy.admin.http_server import _AdminListener, serve_admin
-from group_sidecar.proxy.admin.tls import ServerTls
+from group_sidecar.proxy.admin.tls import admin_context
 from group_sidecar.proxy.config.sections import AdminAccess
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from tests.proxy.admin.attacks import ATTACKS, HOST, PREFACE
@@ -58,7 +58,7 @@ class Port:
         tls = None
         if folder is not None:
             settings, self.client = certificates(folder)
-            tls = ServerTls(AdminAccess.model_validate(settings))
+            tls = admin_context(AdminAccess.model_validate(settings))
         self.address = await nursery.start(partial(serve_admin, admin(), "127.0.0.1", 0, tls, self.supervisor))
 
     async def connect(self, **options: Any) -> trio.abc.Stream:

@@ -15,10 +15,11 @@ from starlette.types import ASGIApp
 from group_sidecar.proxy.admin.access import AccessGuard
 from group_sidecar.proxy.admin.http_server import serve_admin
 from group_sidecar.proxy.admin.live_sources import start_admin
-from group_sidecar.proxy.admin.tls import ServerTls, has_client_certificate
+from group_sidecar.proxy.admin.tls import admin_context, has_client_certificate
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.sections import AdminAccess
 from group_sidecar.proxy.listeners.ports import ListenError
+from group_sidecar.proxy.tls.contexts import UnusableFileError
 from tests.proxy.admin.served_app import sources
 
 TOKEN = "correct horse"
@@ -84,7 +85,7 @@ async def served(access: AdminAccess) -> AsyncIterator[int]:
     """Serves the application until the block ends. Yields the port."""
     app: Any = everybody_from_elsewhere(access)
     async with trio.open_nursery() as nursery:
-        _, port = await nursery.start(partial(serve_admin, app, "127.0.0.1", 0, ServerTls(access)))
+        _, port = await nursery.start(partial(serve_admin, app, "127.0.0.1", 0, admin_context(access)))
         yield port
         nursery.cancel_scope.cancel()
 
@@ -174,7 +175,7 @@ async def test_unreadable_files_keep_last_certificate(files: Files, capfd: pytes
         assert [await serial(port, files), await serial(port, files)] == [first, first]
         files.key.unlink()
         assert await serial(port, files) == first
-        assert "".join(capfd.readouterr()).count("admin certificate not read again") == 1
+        assert "".join(capfd.readouterr()).count("certificates not read again") == 1
         files.renew()
         assert await serial(port, files) != first
 
@@ -195,13 +196,13 @@ async def test_unusable_tls_files_fail_the_start(files: Files, broken: str) -> N
         {"listen": "127.0.0.1:0", "upstream": "127.0.0.1:1", "admin": "127.0.0.1:0", "admin_access": {}}
     ).model_copy(update={"admin_access": files.access(clients=True)})
     async with trio.open_nursery() as nursery:
-        with pytest.raises(ListenError, match="admin_access: the certificate cannot be used: "):
+        with pytest.raises(ListenError, match=r"admin_access\..*_file: .* cannot be used: "):
             await start_admin(nursery, config, sources())
 
 
 async def test_encrypted_key_raises_without_prompt(files: Files) -> None:
-    """An encrypted private key raises OSError instead of a prompt for its password."""
+    """An encrypted private key raises UnusableFileError instead of a prompt for its password."""
     encrypted = "PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC," + "0" * 32 + "\n\n"
     files.key.write_text(files.key.read_text().replace("PRIVATE KEY-----\n", encrypted, 1))
-    with pytest.raises(OSError):
-        ServerTls(files.access())
+    with pytest.raises(UnusableFileError):
+        admin_context(files.access())
