@@ -255,6 +255,7 @@ def test_schema_has_each_column_once() -> None:
         "error_code": "bigint",
         "client_id": "string",
         "client_host": "string",
+        "principal": "string",
         "size": "bigint",
         "limit": "bigint",
         "member_id": "string",
