@@ -11,11 +11,13 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 import trio
 from pydantic import TypeAdapter, ValidationError
 
+from group_sidecar.proxy.broker.port_protocol import PortProtocol, protocol_of
 from group_sidecar.proxy.commandline.results import (
     Coordinator,
     GroupDescription,
@@ -31,12 +33,14 @@ from group_sidecar.proxy.commandline.results import (
 )
 from group_sidecar.proxy.commandline.target import QueryTarget
 from group_sidecar.proxy.commandline.times import parse_time
+from group_sidecar.proxy.runtime.addresses import Address
 
 AT_ONCE = 32
 """Maximum number of sidecars that are queried at the same time."""
 PAGE_SIZE = 1000
 """Maximum number of groups in one reply."""
 
+_HTTP_PORT = 80
 _UNKNOWN = -1  # Stands for an unknown generation in the JSON.
 
 _GROUPS = TypeAdapter(list[GroupSummary])
@@ -237,6 +241,8 @@ class SidecarQueries:
         except (trio.TooSlowError, httpx.TimeoutException):
             raise SidecarUnreachable(f"{_url_label(url)} did not answer within {self.timeout:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # The last two mean an impossible host name.
+            if isinstance(error, httpx.ProtocolError | httpx.ReadError) and (text := await _mismatch(url)):
+                raise SidecarUnreachable(f"{_url_label(url)} {text}") from None
             raise SidecarUnreachable(f"{_url_label(url)} cannot be reached: {_reason(error)}") from None
 
 
@@ -358,6 +364,19 @@ def _reliability(group: GroupSummary) -> tuple[bool, bool, int]:
 
 def _url_label(url: str) -> str:
     return url.removeprefix("http://")
+
+
+async def _mismatch(url: str) -> str:
+    """Returns what a port speaks if it is another protocol than that of the URL, or an empty text."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname is None:
+        return ""
+    spoken = await protocol_of(Address(parts.hostname, parts.port or _HTTP_PORT))
+    if spoken is PortProtocol.KAFKA:
+        return "speaks Kafka, not HTTP: --bootstrap asks a port for Kafka clients"
+    if spoken is PortProtocol.TLS:
+        return "speaks TLS: if it is an admin port, write https:// before its address"
+    return ""
 
 
 def _reason(error: BaseException) -> str:

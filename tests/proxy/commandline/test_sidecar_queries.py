@@ -12,8 +12,11 @@ import pytest
 import trustme
 
 from group_sidecar.proxy.commandline import sidecar_queries
+from tests.certificates import Authority
 from tests.proxy.commandline.admin_ports import AdminPort, answered, group, listening, run
 from tests.proxy.commandline.groups_shell import failed
+from tests.proxy.real_ports import kafka_port, server_context
+from tests.proxy.scripted_broker import ScriptedBroker
 
 DOWN = AdminPort(address="127.0.0.1:1")
 UNREACHABLE = "127.0.0.1:1 cannot be reached: Connection refused"
@@ -441,6 +444,22 @@ def test_plain_port_fails_with_tls() -> None:
         result = run("list", "--sidecar", f"https://{port.address}")
     assert result.exit_code == 2
     assert result.stderr.startswith(f"group-sidecar: https://{port.address} cannot be reached: no TLS: ")
+
+
+def test_ports_that_do_not_speak_http(tmp_path: Path) -> None:
+    """The error names what a port speaks that is not an admin port without TLS, and what to do."""
+    with kafka_port(ScriptedBroker()) as shell:
+        address = shell.addresses[0]
+        result = run("list", "--sidecar", str(address))
+    assert result.exit_code == 2
+    text = "speaks Kafka, not HTTP: --bootstrap asks a port for Kafka clients"
+    assert result.stderr == f"group-sidecar: {address} {text}\n"
+    with kafka_port(ScriptedBroker(), server_context(Authority(tmp_path), "127.0.0.1")) as shell:
+        address = shell.addresses[0]
+        result = run("list", "--sidecar", str(address))
+    assert result.exit_code == 2
+    text = "speaks TLS: if it is an admin port, write https:// before its address"
+    assert result.stderr == f"group-sidecar: {address} {text}\n"
 
 
 def test_sidecars_are_read_from_a_list() -> None:
