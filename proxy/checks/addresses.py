@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from group_sidecar.proxy.checks.findings import Finding, warning
+from group_sidecar.proxy.checks.findings import Finding, fault, warning
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -84,7 +84,7 @@ def resolve(hosts: Iterable[str]) -> Resolutions:
 def check_addresses(config: Config, resolutions: Resolutions) -> Iterator[Finding]:
     """Warns of hosts that cannot be resolved, and of addresses on which the sidecar cannot listen.
 
-    These are no faults, because the file may be checked on another machine than that of the sidecar.
+    These findings are no faults, because the file may be checked on another machine than that of the sidecar.
     """
     first_open = first_open_port()
     for key, address in listening_addresses(config).items():
@@ -97,6 +97,28 @@ def check_addresses(config: Config, resolutions: Resolutions) -> Iterator[Findin
             yield warning(key, f"this user may listen on ports from {first_open} on, and not on {address.port}")
     for key, host in remote_hosts(config).items():
         yield from _check_host(key, host, resolutions)
+
+
+def check_overlaps(config: Config, resolutions: Resolutions) -> Iterator[Finding]:
+    """Finds addresses on which the sidecar cannot listen, because it already does for another key. These are faults."""
+    earlier: dict[str, Address] = {}
+    for key, address in listening_addresses(config).items():
+        for other_key, other in earlier.items():
+            hosts = resolutions[address.host].addresses, resolutions[other.host].addresses
+            if 0 < address.port == other.port and _overlap(*hosts):
+                yield fault(key, f"{address} overlaps with {other_key}, {other}")
+                break
+        earlier[key] = address
+
+
+def _overlap(hosts: Iterable[str], others: Iterable[str]) -> bool:
+    """Whether one port cannot be opened on both sets of IP addresses."""
+    return any(one == other or _covers(one, other) or _covers(other, one) for one in hosts for other in others)
+
+
+def _covers(wildcard: str, number: str) -> bool:
+    """Whether a socket on a wildcard address also takes the clients of an IP address. `::` includes IPv4."""
+    return wildcard == "::" or (wildcard == "0.0.0.0" and ":" not in number)
 
 
 def is_own_address(number: str) -> bool:

@@ -3,7 +3,13 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from group_sidecar.proxy.checks.addresses import check_addresses, listening_addresses, remote_hosts, resolve
+from group_sidecar.proxy.checks.addresses import (
+    check_addresses,
+    check_overlaps,
+    listening_addresses,
+    remote_hosts,
+    resolve,
+)
 from group_sidecar.proxy.checks.admin_port import check_admin_port
 from group_sidecar.proxy.checks.certificates import check_certificates
 from group_sidecar.proxy.checks.files import check_journal, check_secrets
@@ -18,5 +24,6 @@ def check_settings(config: Config) -> Iterator[Finding]:
     yield from check_certificates(config, datetime.now(UTC))
     yield from check_secrets(config)
     yield from check_journal(config)
+    yield from check_overlaps(config, resolutions)
     yield from check_addresses(config, resolutions)
     yield from check_admin_port(config, resolutions)

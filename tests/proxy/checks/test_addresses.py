@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from group_sidecar.proxy.checks import addresses
-from group_sidecar.proxy.checks.addresses import Resolution, check_addresses, first_open_port, is_own_address, resolve
+from group_sidecar.proxy.checks.addresses import (
+    Resolution,
+    check_addresses,
+    check_overlaps,
+    first_open_port,
+    is_own_address,
+    resolve,
+)
 from group_sidecar.proxy.config.model import Config
 from tests.proxy.checks.checked_settings import lines, listening, settings
 
@@ -64,6 +71,25 @@ def test_addresses_of_other_machines() -> None:
         f"warning listen: {FOREIGN} is not an address of this machine",
         f"warning admin: there is {FOREIGN}, which is not an address of this machine",
     ]
+
+
+def test_overlapping_addresses() -> None:
+    """A port on a wildcard and on one of its addresses is a fault, and so are two names of one address."""
+    listeners = [
+        {"name": name, "listen": listen, "upstream": "127.0.0.1:19092"}
+        for name, listen in (("A", "0.0.0.0:9092"), ("B", "127.0.0.1:9092"), ("C", "[::1]:9092"), ("D", "here:9093"))
+    ]
+    config = Config.model_validate({"listeners": listeners, "admin": "127.0.0.1:9093", "sidecar_id": "a"})
+    numbers = {"0.0.0.0", "127.0.0.1", "::1", "::"}
+    known = {**{number: Resolution((number,)) for number in numbers}, "here": Resolution(("::1", "127.0.0.1"))}
+    assert lines(check_overlaps(config, known)) == [
+        "FAULT listeners.1.listen: 127.0.0.1:9092 overlaps with listeners.0.listen, 0.0.0.0:9092",
+        "FAULT admin: 127.0.0.1:9093 overlaps with listeners.3.listen, here:9093",
+    ]
+    assert lines(check_overlaps(settings(listen="127.0.0.1:9092", admin="[::]:9092"), known)) == [
+        "FAULT admin: [::]:9092 overlaps with listen, 127.0.0.1:9092"
+    ]
+    assert lines(check_overlaps(settings(listen="0.0.0.0:0", admin="127.0.0.1:0"), known)) == []
 
 
 def test_ports_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
