@@ -1,6 +1,6 @@
-"""Tries the connections to the broker: that of each listener, and the sidecar's own."""
+"""Tries the connections to the broker: those of each listener, and the sidecar's own."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders
 from group_sidecar.proxy.broker.port_protocol import PortProtocol, protocol_of
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.runtime.addresses import Address
 
 ATTEMPT_SECONDS = 10.0
@@ -73,8 +74,9 @@ class _Attempt:
 async def try_connections(config: Config) -> list[Result]:
     """Tries all connections at the same time. Returns the results in the order of the settings."""
     attempts = [
-        _to_listener(f"listeners.{index}." if config.listeners else "", listener)
+        attempt
         for index, listener in enumerate(config.client_listeners)
+        for attempt in _to_listener(f"listeners.{index}." if config.listeners else "", listener)
     ]
     attempts.append(_own(config))
     results: dict[int, Result] = {}
@@ -88,16 +90,27 @@ async def try_connections(config: Config) -> list[Result]:
     return [results[number] for number in range(len(attempts))]
 
 
-def _to_listener(prefix: str, listener: Listener) -> _Attempt:
-    """Returns the attempt to connect as the clients of a listener. Clients' credentials are not known here.
+def _to_listener(prefix: str, listener: Listener) -> Iterator[_Attempt]:
+    """Yields the attempt to connect as the clients of a listener, and one for each identity of these clients.
+
+    Clients' credentials are not known here.
 
     `prefix`: what precedes the keys of the listener, empty for the keys `listen` and `upstream`.
     """
     tls_key = f"{prefix}upstream_tls"
     tls = listener.upstream_tls
-    secure = tls_from(tls, tls_key, STEP_SECONDS) if tls else None
-    connection = connect(*listener.upstream, timeout=STEP_SECONDS, secure=secure)
-    return _Attempt(f"{prefix}upstream", listener.upstream, tls_key, tls is not None, connection, _ask_nothing)
+
+    def attempt(key: str, tls: Tls | None, section: str) -> _Attempt:
+        secure = tls_from(tls, section, STEP_SECONDS) if tls else None
+        connection = connect(*listener.upstream, timeout=STEP_SECONDS, secure=secure)
+        return _Attempt(key, listener.upstream, tls_key, tls is not None, connection, _ask_nothing)
+
+    yield attempt(f"{prefix}upstream", tls, tls_key)
+    if tls is None:
+        return
+    for index, identity in enumerate(tls.identities):
+        section = f"{tls_key}.identities.{index}"
+        yield attempt(section, tls.with_certificate_of(identity), section)
 
 
 def _own(config: Config) -> _Attempt:

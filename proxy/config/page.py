@@ -31,9 +31,9 @@ sidecar. It also opens what the settings name. A file or folder that cannot be u
 certificate, or a key that does not belong to its certificate. A line that begins with `warning:` leaves the status at
 0. There are warnings of certificates that expire within 30 days, of secrets that every user of the machine can read, of
 host names and addresses that do not fit this machine, and of an admin port that everybody or nobody can reach. With
-`--connect`, the command also tries the connections to the broker. It prints one line for each listener, and one for the
-sidecar's own connection and its right to read the log. It exits with status 1 if one fails. `GET /api/v1/config` on the
-admin port shows the settings in force, without secrets.
+`--connect`, the command also tries the connections to the broker. It prints one line for each listener, one for each of
+its `identities`, and one for the sidecar's own connection and its right to read the log. It exits with status 1 if one
+fails. `GET /api/v1/config` on the admin port shows the settings in force, without secrets.
 
 A section that is off by default is on as soon as one of its keys is set.
 

@@ -103,6 +103,32 @@ def test_each_listener_is_tried(authority: Authority) -> None:
         assert len(secured.brokers[0].streams) == 2
 
 
+def test_each_identity_is_tried(authority: Authority, tmp_path: Path) -> None:
+    """Each identity is tried with its certificate. A certificate that the broker does not trust fails."""
+    own, trusted, other = authority.issue("own"), authority.issue("alice"), Authority(tmp_path).issue("bob")
+    identities = [
+        {"subject": "CN=alice", **trusted.settings},
+        {"subject": "CN=bob", **other.settings},
+    ]
+    listener = {
+        "name": "A",
+        "listen": "127.0.0.1:0",
+        "tls": {**own.settings, "client_auth": "required", "client_ca_file": str(authority.file)},
+        "upstream_tls": {"ca_file": str(authority.file), **own.settings, "identities": identities},
+    }
+    context = server_context(authority, "127.0.0.1", wants_certificate=True)
+    with kafka_port(broker(), context, keep_metadata=True) as port:
+        found, succeeded = lines(listeners=[{**listener, "upstream": at(port)}])
+        assert found[:2] == [
+            f"listeners.0.upstream: {at(port)} answers {SPOKEN}",
+            f"listeners.0.upstream_tls.identities.0: {at(port)} answers {SPOKEN}",
+        ]
+        assert found[2].startswith(f"listeners.0.upstream_tls.identities.1: {at(port)} ")
+        assert "answers" not in found[2]
+        assert found[3] == f"own_connection: {at(port)} answers {SPOKEN}, {MAY_READ}"
+        assert not succeeded
+
+
 def test_unusable_file_of_a_listener(authority: Authority, tmp_path: Path) -> None:
     """A file of a listener's TLS that cannot be used is named with its key."""
     tls = {"ca_file": str(tmp_path / "absent")}
