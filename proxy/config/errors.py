@@ -5,7 +5,7 @@ A line contains the source of the setting, the path of its key, and the reason.
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -82,13 +82,19 @@ def _reason(fault: ErrorDetails, model: type[BaseModel]) -> str:
     if fault["type"] != "extra_forbidden":
         reason = _REASONS.get(fault["type"])
         return reason.format_map(fault.get("ctx", {})) if reason else fault["msg"]
-    close = get_close_matches(str(fault["loc"][-1]), _keys_at(fault["loc"][:-1], model), n=1)
-    return f"unknown key; did you mean {close[0]}?" if close else "unknown key"
+    key, section = str(fault["loc"][-1]), _section_at(fault["loc"][:-1], model)
+    fields = section.model_fields if section else {}
+    meant = get_close_matches(key, list(fields), n=1) or [
+        f"{name}{'[]' if get_origin(field.annotation) is tuple else ''}.{key}"
+        for name, field in fields.items()
+        if (inner := section_of(field.annotation)) and key in inner.model_fields
+    ]
+    return f"unknown key; did you mean {' or '.join(meant)}?" if meant else "unknown key"
 
 
-def _keys_at(path: _Path, root: type[BaseModel]) -> list[str]:
+def _section_at(path: _Path, root: type[BaseModel]) -> type[BaseModel] | None:
     model: type[BaseModel] | None = root
     for key in path:
         if model and isinstance(key, str):  # A number is an index into a list of sections of one type.
             model = section_of(model.model_fields[key].annotation)
-    return list(model.model_fields) if model else []
+    return model

@@ -54,6 +54,13 @@ class UpstreamIdentity(Section):
     key_file: Path | None = None
     """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
 
+    @field_validator("subject")
+    @classmethod
+    def _is_a_subject(cls, subject: str) -> str:
+        if subject.startswith("User:"):
+            raise ValueError("must be the subject alone, without User:")
+        return subject
+
 
 class UpstreamTls(Tls):
     """TLS from the sidecar to the broker, for clients' connections. Without this section, the sidecar connects to the

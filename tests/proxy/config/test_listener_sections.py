@@ -86,7 +86,18 @@ def test_first_listener_leads_to_the_broker() -> None:
             {"listeners": [{**CLIENT, "tls": MUTUAL, "upstream_tls": {"identities": [{"subject": "a"}]}}]},
             ["listeners.0.upstream_tls.identities.0.certificate_file: is required"],
         ),
-        ({"listeners": [{**CLIENT, "tls": MUTUAL, "identities": [IDENTITY]}]}, ["listeners.0.identities: unknown key"]),
+        (
+            {
+                "listeners": [
+                    {**CLIENT, "tls": MUTUAL, "upstream_tls": {"identities": [{**IDENTITY, "subject": "User:CN=a"}]}}
+                ]
+            },
+            ["listeners.0.upstream_tls.identities.0.subject: must be the subject alone, without User:"],
+        ),
+        (
+            {"listeners": [{**CLIENT, "tls": MUTUAL, "identities": [IDENTITY]}]},
+            ["listeners.0.identities: unknown key; did you mean upstream_tls.identities?"],
+        ),
         ({"listeners": [CLIENT], "admin": "0.0.0.0:9092"}, ["admin: is the sidecar's own listen address"]),
         ({"listeners": [CLIENT, SECURE], "mode": "gateway"}, ["listeners: mode gateway has one listener"]),
         ({"listeners": [CLIENT], "mode": "gateway"}, ["gateway.advertise: is required where listen is 0.0.0.0:9092"]),

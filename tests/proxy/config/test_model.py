@@ -140,6 +140,7 @@ def test_config_is_immutable() -> None:
         ({"answers": {"apis": "ListGroups"}}, "answers.apis: must be a list"),
         ({"lisen": "a:1"}, "lisen: unknown key; did you mean listen?"),
         ({"brokers": 3}, "brokers: unknown key"),
+        ({"tls": {}}, "tls: unknown key; did you mean listeners[].tls or own_connection.tls?"),
         ({"gateway": 5}, "gateway: must be a mapping of keys"),
         ({"listen": "here"}, "listen: must be HOST:PORT, for instance 127.0.0.1:9092"),
         ({"admin": 9091}, "admin: must be HOST:PORT, for instance 127.0.0.1:9092"),
