@@ -37,8 +37,9 @@ _CHALLENGES = 'Basic realm="group-sidecar", charset="UTF-8", Bearer realm="group
 """Challenges of RFC 7617 and RFC 6750. A browser asks for a password for Basic. Programs use Bearer."""
 _CROSS_ORIGIN = "this does not come from a page of the sidecar, and would change something"
 _NO_WAY_IN = (
-    "clients elsewhere are let in with a token or a certificate, and neither is configured: see admin_access.token, "
-    "admin_access.client_ca_file and admin_access.open"
+    "clients elsewhere, and requests whose Host is neither localhost nor the host of admin, are let in with a token or "
+    "a certificate, and neither is configured: see admin_access.token, admin_access.client_ca_file and "
+    "admin_access.open"
 )
 
 

@@ -69,7 +69,20 @@ def _format_status(value: object) -> str:
         return ", ".join(f"{key} {_format_status(inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):
         return " ".join(map(_format_status, value)) or "none"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _format_bypassed(bypassed: Mapping[str, Any]) -> str:
+    """Returns a sentence about the clients that bypassed the sidecar although `answers.exclusive` is true."""
+    commits = sentences.count(bypassed["commits"], "commit")
+    members = sentences.count(bypassed["members"], "member")
+    if bypassed["exclusive"]:
+        effect = "None was found in the last ten minutes, so answers.exclusive is in force."
+    else:
+        effect = "So answers.exclusive is not in force: the broker answers."
+    return f"{commits} and {members} bypassed this sidecar. {effect}"
 
 
 def _build_environment() -> Environment:
@@ -84,6 +97,7 @@ def _build_environment() -> Environment:
     environment.filters |= {
         "address": sentences.address,
         "ago": _ago,
+        "bypassed": _format_bypassed,
         "bytes": sentences.size,
         "cause": sentences.cause,
         "client": lambda who: sentence(sentences.client(who.model_dump())),

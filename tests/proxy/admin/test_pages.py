@@ -352,6 +352,21 @@ class Health:
     last_flush: float
 
 
+@pytest.mark.parametrize(
+    ("exclusive", "effect"),
+    [
+        (False, "So answers.exclusive is not in force: the broker answers."),
+        (True, "None was found in the last ten minutes, so answers.exclusive is in force."),
+    ],
+)
+async def test_status_page_explains_bypasses(exclusive: bool, effect: str) -> None:
+    """The status page says how many records bypassed the sidecar, and whether `answers.exclusive` is in force."""
+    log_status = {"read": True, "bypassed": {"commits": 1, "members": 2, "exclusive": exclusive}}
+    app = admin(readiness=lambda: {"a:1": {"upstream": True}}, log_statuses=lambda: {"a:1": log_status})
+    told = await page(app, "/status")
+    assert f"read: yes 1 commit and 2 members bypassed this sidecar. {effect}" in told.text
+
+
 async def test_status_page_shows_sidecar_numbers() -> None:
     """The status page shows answers, fallbacks, journal outlets and broker states, or that there are none."""
     fallbacks = {(11, FallbackReason.IN_DOUBT): 2, (9, FallbackReason.IN_DOUBT): 1, (9, FallbackReason.COLD): 0}
