@@ -320,14 +320,15 @@ TLS_HANDSHAKES = _counter(
 )
 TLS_HANDSHAKE_FAILURES = _counter(
     "tls_handshake_failures_total",
-    "TLS handshakes that failed, with clients and with the broker, by why (Kafka: failed-authentication-total).",
+    "TLS handshakes that failed, with clients and with the broker, by reason (Kafka: failed-authentication-total).",
     "listener",
     "side",
     "reason",
 )
 CERTIFICATE_NOT_AFTER = _gauge(
     "certificate_not_after_timestamp_seconds",
-    "When the first certificate of a file expires, by listener and by what it is for, seconds since the epoch.",
+    "When the first certificate expires that a listener presents to clients (client) or to the broker (upstream), in "
+    "seconds since the epoch.",
     "listener",
     "side",
 )
