@@ -26,7 +26,7 @@ INTERRUPTED = 130
 PROGRAM = "group-sidecar"
 
 app = typer.Typer(
-    help="A proxy beside a Kafka broker that knows its consumer groups: answers for them, limits them, explains them.",
+    help="A proxy beside a Kafka broker that knows its consumer groups: it answers for them, limits and explains them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -63,13 +63,15 @@ def _program(
 
 @app.command()
 def run(
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Settings; flags go before them.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The settings file. Flags take precedence.")
+    ] = None,
     listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where clients connect.")] = None,
     upstream: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The broker.")] = None,
     admin: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The page, /metrics, health, reload.")] = None,
-    group_max_size: Annotated[int | None, typer.Option(metavar="N", help="Most members of a group.")] = None,
-    mode: Annotated[Mode | None, typer.Option(help="Whether brokers' addresses are replaced.")] = None,
-    journal: Annotated[Path | None, typer.Option(metavar="DIR", help="Where records are written.")] = None,
+    group_max_size: Annotated[int | None, typer.Option(metavar="N", help="Maximum members of a group.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="gateway: replaces brokers' addresses.")] = None,
+    journal: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder for records.")] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="auto: console on a terminal.")] = None,
 ) -> None:
     """Run a sidecar before a broker, until SIGTERM. At SIGHUP it reads its policies from FILE again."""
@@ -107,7 +109,7 @@ def run(
 @app.command()
 def check_config(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
-    connect: Annotated[bool, typer.Option("--connect", help="Try the connections to the broker, too.")] = False,
+    connect: Annotated[bool, typer.Option("--connect", help="Also try the connections to the broker.")] = False,
 ) -> None:
     """Check a configuration file, together with the environment, and the files and addresses that the settings name.
 

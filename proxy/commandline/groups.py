@@ -23,12 +23,12 @@ from group_sidecar.proxy.commandline.ranking import Order, TopSelection
 from group_sidecar.proxy.commandline.target import ENVIRONMENT_HELP, QueryTarget
 
 _EXIT_CODES = (
-    "Exit codes: 0; 1 where the group does not exist, or somebody answers with an error; 2 for bad usage, and where "
-    "somebody cannot be reached: what the others told is shown nevertheless."
+    "Exit codes: 0; 1 if the group does not exist, or a broker or sidecar answers with an error; 2 if the command line "
+    "is wrong, or a broker or sidecar cannot be reached. The results of the others are shown nevertheless."
 )
 _JSON = (
-    "With --json one document stands on standard output, and nothing else. Its fields are those of the admin port's "
-    'JSON, null where nobody told them; "problems" has what went wrong, as standard error has it line by line.'
+    "--json writes one document to standard output, and nothing else. Its fields are those of the admin port's JSON. "
+    'Unknown values are null. "problems" has the errors, which are also on standard error.'
 )
 
 groups_app = typer.Typer(
@@ -45,7 +45,7 @@ def list_groups(
     states: States = None,
     types: Types = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="What only sidecars know, too; shown unasked where the terminal is wide.")
+        bool, typer.Option("--verbose", help="Show the columns that only sidecars know. Default: on a wide terminal.")
     ] = False,
     utc: Utc = False,
     as_json: AsJson = False,
@@ -59,7 +59,7 @@ def list_groups(
 @groups_app.command("describe")
 @with_target
 def describe_group(group: GroupId, source: QueryTarget, utc: Utc = False, as_json: AsJson = False) -> None:
-    """Describe a group: its state, its coordinator, its members and what they read."""
+    """Describe a group: its state, its coordinator, its members and their partitions."""
     from group_sidecar.proxy.commandline.output import show_group
 
     show_group(source, group, utc=utc, as_json=as_json)
@@ -68,7 +68,7 @@ def describe_group(group: GroupId, source: QueryTarget, utc: Utc = False, as_jso
 @groups_app.command("members")
 @with_target
 def group_members(group: GroupId, source: QueryTarget, as_json: AsJson = False) -> None:
-    """Show a group's members and what they read."""
+    """Show a group's members and their partitions."""
     from group_sidecar.proxy.commandline.output import show_members
 
     show_members(source, group, as_json=as_json)
@@ -77,7 +77,7 @@ def group_members(group: GroupId, source: QueryTarget, as_json: AsJson = False) 
 @groups_app.command("offsets")
 @with_target
 def group_offsets(group: GroupId, source: QueryTarget, as_json: AsJson = False) -> None:
-    """Show a group's committed offsets, how far behind the ends of the logs they are, and who reads on."""
+    """Show a group's committed offsets, their lag, and the members that own the partitions."""
     from group_sidecar.proxy.commandline.output import show_offsets
 
     show_offsets(source, group, as_json=as_json)
@@ -92,7 +92,7 @@ def group_timeline(
     utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what happened to a group, line by line, as sidecars have seen it."""
+    """List the events of a group that sidecars have seen, one in a line."""
     from group_sidecar.proxy.commandline.output import show_timeline
 
     show_timeline(source, group, seconds_of(since) if since else None, utc=utc, as_json=as_json)
@@ -103,7 +103,7 @@ def group_timeline(
 def why_rebalanced(
     group: GroupId, source: QueryTarget, since: Annotated[str, Since] = "1h", utc: Utc = False, as_json: AsJson = False
 ) -> None:
-    """Say why a group rebalanced, as sidecars have seen it."""
+    """Show why a group rebalanced, as sidecars have seen it."""
     from group_sidecar.proxy.commandline.why import show_why
 
     show_why(source, group, seconds_of(since), utc=utc, as_json=as_json)
@@ -113,12 +113,10 @@ def why_rebalanced(
 @with_sidecars
 def top_groups(
     source: QueryTarget,
-    sort: Annotated[Order, typer.Option(help="What the first group has most of; name: from a to z.")] = Order.LAG,
-    search: Annotated[str, typer.Option(metavar="TEXT", help="Only groups with this in their names.")] = "",
+    sort: Annotated[Order, typer.Option(help="The column to sort by: most first, but names from a to z.")] = Order.LAG,
+    search: Annotated[str, typer.Option(metavar="TEXT", help="Only groups whose names contain this text.")] = "",
     interval: Interval = 2.0,
-    once: Annotated[
-        bool, typer.Option("--once", help="Show one table and end, as it does without a terminal.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show one table and end. Default without a terminal.")] = False,
     utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:

@@ -66,7 +66,7 @@ GroupId = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON in place of tables.")]
 Utc = Annotated[bool, typer.Option("--utc", help="Times in UTC, not in this machine's zone.")]
-Interval = Annotated[float, typer.Option(metavar="SECONDS", callback=_interval, help="How long between two looks.")]
+Interval = Annotated[float, typer.Option(metavar="SECONDS", callback=_interval, help="The time between two tables.")]
 Since = typer.Option(metavar="TIME", callback=_duration, help="How far back: 90s, 15m, 1h30m, 2d.")
 States = Annotated[
     list[GroupState] | None,
@@ -88,10 +88,10 @@ def _flags(
         str | None, typer.Option(metavar="FILE", help="Admin ports, one a line, # for comments; - for standard input.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Has the token that opens the admin ports.")
+        Path | None, typer.Option(metavar="FILE", help="The file with the token of the admin ports.")
     ] = None,
     ca_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Authorities (PEM) that https is checked against.")
+        Path | None, typer.Option(metavar="FILE", help="The trusted authorities for https, in PEM.")
     ] = None,
     command_config: Annotated[
         Path | None,

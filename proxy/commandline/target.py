@@ -30,7 +30,7 @@ TARGET_VARIABLES = {
 With two underscores in a name, the variable would be a setting of the sidecar.
 """
 ENVIRONMENT_HELP = (
-    f"Where no flag names anybody, {', '.join(TARGET_VARIABLES.values())} do; the second may have several addresses. "
+    f"If no flag names a target, {', '.join(TARGET_VARIABLES.values())} do. The second may have several addresses. "
     f"{TOKEN_FILE} or {TOKEN} has the token, {CA_FILE} the authorities, {COMMAND_CONFIG} the file of --command-config."
 )
 """The paragraph about environment variables in the help."""
@@ -145,7 +145,7 @@ def _named_target(flags: Mapping[str, Any], environ: Mapping[str, str]) -> tuple
     if not found:
         found = [(how, name, environ[name]) for how, name in TARGET_VARIABLES.items() if environ.get(name)]
     if not found:
-        raise WrongUsage("Say whom to ask: --bootstrap, --sidecar or --all-sidecars.")
+        raise WrongUsage("Name a target: --bootstrap, --sidecar or --all-sidecars.")
     if len(found) > 1:
         raise WrongUsage(f"Name only one of {', '.join(hint for _, hint, _ in found)}.")
     return found[0]

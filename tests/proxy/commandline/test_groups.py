@@ -133,7 +133,7 @@ def test_broker_without_group_apis_fails(shell: StartShell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["list"], "Say whom to ask: --bootstrap, --sidecar or --all-sidecars."),
+        (["list"], "Name a target: --bootstrap, --sidecar or --all-sidecars."),
         (["list", "--bootstrap", "broker"], "must be HOST:PORT"),
         (["list", "--bootstrap", "broker:1", "--timeout", "0"], "must be more than 0"),
         (["list", "--bootstrap", "broker:1", "--timeout", "nan"], "must be more than 0"),

@@ -124,7 +124,7 @@ def test_flag_overrides_environment() -> None:
 
 def test_missing_target_raises() -> None:
     """Without a target, WrongUsage lists the flags that name one."""
-    with pytest.raises(WrongUsage, match="Say whom to ask: --bootstrap, --sidecar or --all-sidecars"):
+    with pytest.raises(WrongUsage, match="Name a target: --bootstrap, --sidecar or --all-sidecars"):
         named()
 
 
