@@ -32,6 +32,9 @@ HANGUP_EVENTS = EPOLLRDHUP | EPOLLET
 """The epoll events of a client that is not read. Epoll then reports only that the client has closed its side."""
 FLUSH_SECONDS = 5.0
 """The seconds that a closing connection may take to send its last bytes to the client."""
+CONTROL_RECORD_COST = 2_048
+"""The work of a TLS record without bytes for the session, in bytes as `Session` counts work. A key update takes 30 us,
+and a session ticket 10 us."""
 LONG_BYTES = 65_536
 """If at least this many bytes of a forwarded reply have not arrived yet, the kernel moves them (splice). Requests are
 always copied: splicing requests costs the broker and the kernel more than it saves (decision 48)."""
@@ -241,12 +244,29 @@ class Connection:
         try:
             chunk = endpoint.read()
         except BlockingIOError:
-            if endpoint.may_have_more:  # A part of a TLS record has arrived, and the rest is perhaps there.
-                self.rearm(endpoint)
+            self._read_on(endpoint, events)  # A part of a TLS record has arrived. The rest, or the end, may be there.
             raise
-        if endpoint.may_have_more or (chunk and events & EPOLLRDHUP):
-            self.rearm(endpoint)
+        if chunk:
+            self._read_on(endpoint, events)
         return chunk
+
+    def _read_on(self, endpoint: EndpointSocket, events: int) -> None:
+        """Makes sure that what the last read has left is read, and counts its control records as work."""
+        if endpoint.control_records:
+            self.session.add_work(endpoint.control_records * CONTROL_RECORD_COST, self._poller.now)
+        if endpoint.is_read_ahead:
+            self._wait_to_read_on(endpoint)
+            self.count_held()
+        elif endpoint.may_have_more or events & EPOLLRDHUP:
+            self.rearm(endpoint)
+
+    def _wait_to_read_on(self, endpoint: EndpointSocket) -> None:
+        """Waits for a turn to read what was read ahead from the socket, and epoll does not report."""
+        if endpoint is self.client:
+            self._client_events |= EPOLLIN
+        else:
+            self._upstream_events |= EPOLLIN
+        self._wait_for_turn()
 
     def rearm(self, endpoint: EndpointSocket) -> None:
         """Makes epoll report a socket again that may contain unread bytes, even if no new bytes arrive."""
@@ -269,7 +289,11 @@ class Connection:
     def receive_rest(self) -> None:
         """Serves bytes of the client that arrived before the poller watched its socket."""
         try:
-            if rest := self.client.read_rest():
+            rest = self.client.read_rest()
+            for endpoint in (self.client, self.upstream):
+                if endpoint.is_read_ahead:
+                    self._wait_to_read_on(endpoint)
+            if rest:
                 self.receive_from_client(rest)
         except OSError as error:
             self.client_failed(error)
@@ -484,6 +508,9 @@ class Connection:
         if from_upstream != upstream.interest:
             self._watch_upstream(from_upstream)
         self.flowing = from_client == from_upstream == READ_EVENTS
+        for endpoint in (client, upstream):
+            if endpoint.is_read_ahead and endpoint.interest & EPOLLIN:
+                self._wait_to_read_on(endpoint)
 
     @property
     def held_bytes(self) -> int:
@@ -491,7 +518,14 @@ class Connection:
         held = self.session.held_bytes
         if self.client.backlog or self.upstream.backlog:
             held += self.client.backlog_bytes + self.upstream.backlog_bytes
-        return held
+        return held + self._read_ahead_bytes
+
+    @property
+    def _read_ahead_bytes(self) -> int:
+        client, upstream = self.client, self.upstream
+        if client.is_read_ahead or upstream.is_read_ahead:
+            return client.read_ahead_bytes + upstream.read_ahead_bytes
+        return 0
 
     def count_held(self) -> None:
         """Counts what this connection holds towards the budget of all connections."""
@@ -516,7 +550,7 @@ class Connection:
             budget.end_reply(number)
         if self.client.backlog:
             return False
-        held = self.counted_bytes - session.partial_request_bytes
+        held = self.counted_bytes - session.partial_request_bytes - self._read_ahead_bytes
         self._held_back = budget.must_pause(number, held, self.keep_to_budget)
         return session.partial_reply_bytes > FREE_BYTES and budget.must_wait_for_reply(number, self.keep_to_budget)
 

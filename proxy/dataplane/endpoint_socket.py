@@ -53,9 +53,22 @@ class EndpointSocket:
         read_size: the maximum number of bytes of the next read.
         may_have_more: whether the last read may have left bytes in the socket.
         is_plain: whether the bytes of the socket are the bytes that `read` returns and `send` takes.
+        is_read_ahead: whether bytes, or the end of the stream, were read from the socket and not returned yet. Epoll
+            does not report them.
+        control_records: how many records the last read found that contain no bytes for the caller. Only with TLS.
     """
 
-    __slots__ = ("_rest", "backlog", "fd", "interest", "is_plain", "may_have_more", "read_size")
+    __slots__ = (
+        "_rest",
+        "backlog",
+        "control_records",
+        "fd",
+        "interest",
+        "is_plain",
+        "is_read_ahead",
+        "may_have_more",
+        "read_size",
+    )
 
     def __init__(self, fd: int, rest: bytes = b"") -> None:
         self.fd = fd
@@ -65,11 +78,18 @@ class EndpointSocket:
         self.read_size = SMALL_READ_BYTES
         self.may_have_more = False
         self.is_plain = True
+        self.is_read_ahead = False
+        self.control_records = 0
 
     @property
     def backlog_bytes(self) -> int:
         """The number of bytes that the peer has not accepted yet."""
         return sum(map(len, self.backlog))
+
+    @property
+    def read_ahead_bytes(self) -> int:
+        """The number of bytes that were read from the socket and not returned yet."""
+        return 0
 
     def read(self) -> bytes:
         """Reads a chunk. An empty chunk is the end of the stream.

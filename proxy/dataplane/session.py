@@ -453,6 +453,13 @@ class Session:
         out, self._out = self._out, []
         return out
 
+    def add_work(self, work: int, now: float) -> None:
+        """Counts work that this connection has caused outside of the session, in bytes."""
+        self._now = now
+        self._answer_bytes += work
+        self._count_work()
+        self.can_use_fast_path = self.can_use_fast_path and not self.takes_turns
+
     def _count_work(self) -> None:
         """Adds the work of this turn to the recent work, and decides whether the connection is read in turns."""
         forgotten = (self._now - self._recent_work_at) * FORGOTTEN_WORK_PER_SECOND

@@ -12,6 +12,7 @@ import trio
 
 from group_sidecar.metrics.listener_counters import TlsFailure
 from group_sidecar.proxy.dataplane.tls_endpoint import TlsState
+from group_sidecar.proxy.dataplane.tls_records import RecordWalker
 from group_sidecar.proxy.runtime.os_errors import reason_of
 
 HANDSHAKE_THREADS = 2
@@ -54,7 +55,8 @@ async def handshake(
     Raises:
         HandshakeError: the handshake failed.
     """
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    incoming, outgoing, records = ssl.MemoryBIO(), ssl.MemoryBIO(), RecordWalker()
+    unread = received
     try:
         tls = context.wrap_bio(incoming, outgoing, server_name is None, server_name, session)
         incoming.write(received)
@@ -62,12 +64,17 @@ async def handshake(
         while True:
             done = await trio.to_thread.run_sync(_step, tls, limiter=_limiter)
             await _send(stream, outgoing)
+            read = len(unread) - incoming.pending
+            records.walk(unread[:read], 0, read)
+            unread = unread[read:]
             if done:
-                return TlsState(tls, incoming, outgoing)
+                incoming.read()  # The data path decides when OpenSSL gets the rest.
+                return TlsState(tls, incoming, outgoing, unread, records)
             chunk = await stream.recv(_CHUNK)
             if not chunk:
                 raise HandshakeError(TlsFailure.CLOSED, "the peer closed the connection")
             incoming.write(chunk)
+            unread += chunk
     except ssl.SSLError as error:
         await _send_alert(peer, outgoing)
         raise _explained(error) from None

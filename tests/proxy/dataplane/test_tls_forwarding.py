@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from hypothesis import example, given, settings
 
-from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket, SplicePipe
-from group_sidecar.proxy.dataplane.tls_endpoint import TlsEndpoint, TlsState
+from group_sidecar.metrics.listener_counters import CloseReason
+from group_sidecar.proxy.dataplane.endpoint_socket import MAX_READ_BYTES, EndpointSocket, SplicePipe
+from group_sidecar.proxy.dataplane.tls_endpoint import MAX_RECORDS, TlsEndpoint, TlsState
 from tests.certificates import Authority
 from tests.proxy.dataplane.playbook import reply
 from tests.proxy.dataplane.test_fast_path import PASSED, SHOWN, Step, World, asked, play, steps
@@ -152,9 +153,7 @@ def test_key_update_is_answered_in_order(contexts: Contexts, outbox: Any) -> Non
     """A key update between two requests, in the round of a reply, breaks neither side's order of records."""
     with tls_world(contexts, outbox) as world:
         assert world.connection.client._tls.cipher()[0] == "TLS_AES_256_GCM_SHA384"  # type: ignore[attr-defined]
-        lines = map(str.split, contexts.secrets.read_text().splitlines())
-        *_, to_sidecar, _ = (line[2] for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
-        keys = ClientKeys(bytes.fromhex(to_sidecar))
+        keys = client_keys(contexts)
         peer: Any = world.client
         peer.socket.sendall(keys.record(APPLICATION_DATA, asked(PASSED, 1, 5)))
         world.go()
@@ -168,3 +167,45 @@ def test_key_update_is_answered_in_order(contexts: Contexts, outbox: Any) -> Non
         world.broker.sendall(world.owed(8))
         world.go()
         assert bytes(world.to_client) == reply(1, b"t" * 8) + reply(2, b"t" * 8)
+
+
+def client_keys(contexts: Contexts) -> ClientKeys:
+    """Returns the keys of the client in the last world that was made."""
+    lines = map(str.split, contexts.secrets.read_text().splitlines())
+    *_, to_sidecar, _ = (line[2] for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
+    return ClientKeys(bytes.fromhex(to_sidecar))
+
+
+def key_updates(keys: ClientKeys, count: int, *, demands_reply: bool) -> tuple[bytes, ClientKeys]:
+    """Returns the records of so many key updates, and the keys after them."""
+    sent = bytearray()
+    for _ in range(count):
+        sent += keys.record(HANDSHAKE, bytes([KEY_UPDATE, 0, 0, 1, demands_reply]))
+        keys = keys.updated()
+    return bytes(sent), keys
+
+
+@pytest.mark.parametrize("outbox", [TOGETHER, None], ids=["compiled", "not compiled"])
+def test_a_flood_of_key_updates_is_read_in_turns(contexts: Contexts, outbox: Any) -> None:
+    """A client with many key updates in one chunk waits for turns, and is served after them."""
+    with tls_world(contexts, outbox) as world:
+        sent, keys = key_updates(client_keys(contexts), 4 * MAX_RECORDS, demands_reply=False)
+        peer: Any = world.client
+        peer.socket.sendall(sent + keys.record(APPLICATION_DATA, asked(PASSED, 1, 5)))
+        world.connection.client.read_size = MAX_READ_BYTES
+        world.way.client_ready(EPOLLIN)
+        assert world.connection.client.read_ahead_bytes > 0
+        assert world.connection.session.takes_turns
+        world.go()
+        assert bytes(world.to_broker) == asked(PASSED, 1, 5)
+
+
+@pytest.mark.parametrize("outbox", [TOGETHER, None], ids=["compiled", "not compiled"])
+def test_a_client_that_demands_many_key_updates_is_closed(contexts: Contexts, outbox: Any) -> None:
+    """The replies of TLS itself to a client do not grow without a bound."""
+    with tls_world(contexts, outbox) as world:
+        sent, _ = key_updates(client_keys(contexts), 100, demands_reply=True)
+        peer: Any = world.client
+        peer.socket.sendall(sent)
+        world.go()
+        assert world.counters.connections_closed[CloseReason.TLS_FAILED] == 1

@@ -1,6 +1,8 @@
 """Clients and brokers with TLS, and what comes before Kafka's first request."""
 
+import os
 import random
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -136,6 +138,80 @@ async def test_bytes_arrive_through_tls(pki: Pki, client_tls: bool, broker_tls: 
     assert shell.counters.tls_handshakes == {TlsSide.CLIENT: client_tls, TlsSide.UPSTREAM: broker_tls}
     assert sum(shell.counters.tls_failures.values()) == 0
     assert shell.counters.received_bytes == shell.counters.sent_bytes + 8 * 4  # A reply lacks key and version.
+
+
+def sent_at_once(stream: Any, data: bytes) -> None:
+    """Puts a few bytes into the socket of a TLS stream as they are. The proxy in this thread sees them together."""
+    assert os.write(stream.transport_stream.socket.fileno(), data) == len(data)
+
+
+def records(stream: Any, *parts: bytes) -> bytes:
+    """Returns a record of TLS for each of the parts, which the caller must send after all bytes of `send_all`."""
+    for part in parts:
+        stream._ssl_object.write(part)
+    sent: bytes = stream._outgoing.read()
+    return sent
+
+
+async def answer(stream: Any) -> None:
+    """Answers one request with its own payload."""
+    frame = await read_frame(stream)
+    await stream.send_all(reply_frame(int.from_bytes(frame[8:12], "big"), frame[12:]))
+
+
+@pytest.mark.parametrize("broker_closes", [False, True], ids=["client", "broker"])
+async def test_a_close_within_a_record_is_noticed(pki: Pki, broker_closes: bool) -> None:
+    """If a peer goes away in the middle of a record, the connection ends, and the other peer does not wait."""
+
+    async def cut(stream: Any) -> None:
+        await answer(stream)
+        await read_frame(stream)
+        sent_at_once(stream, records(stream, reply_frame(2, b"never complete"))[:-1])
+        stream.transport_stream.socket.shutdown(socket.SHUT_WR)
+        await trio.sleep_forever()
+
+    settings = {**pki.listener, **(pki.upstream if broker_closes else {})}
+    behaviour = over_tls(server_context(pki), cut) if broker_closes else echo
+    async with proxy(settings, behaviour) as shell:
+        stream = await secured(shell, client_context(pki))
+        await round_trip(stream)
+        if broker_closes:
+            await stream.send_all(request_frame(2, b"x"))
+            await shell.closed(CloseReason.BROKER_CLOSED)
+        else:
+            sent_at_once(stream, records(stream, request_frame(2, b"never complete"))[:-1])
+            stream.transport_stream.socket.shutdown(socket.SHUT_WR)
+            await shell.closed(CloseReason.CLIENT_CLOSED)
+
+
+async def test_the_end_of_tls_behind_a_request_is_noticed(pki: Pki) -> None:
+    """A client that ends TLS together with its last request, and then waits for the proxy's end, gets both."""
+    async with proxy(pki.listener) as shell:
+        stream = await secured(shell, client_context(pki))
+        await round_trip(stream)
+        last = records(stream, request_frame(2, b"last"))
+        with suppress(ssl.SSLWantReadError):
+            stream._ssl_object.unwrap()
+        sent_at_once(stream, last + stream._outgoing.read())
+        await shell.closed(CloseReason.CLIENT_CLOSED)
+
+
+async def test_many_small_records_arrive(pki: Pki) -> None:
+    """Requests and replies in records of one byte each arrive, although a read decrypts only some of the records."""
+
+    async def crumble(stream: Any) -> None:
+        await answer(stream)
+        while True:
+            reply = reply_frame(int.from_bytes((await read_frame(stream))[8:12], "big"), b"small")
+            await stream.transport_stream.send_all(records(stream, *(bytes([byte]) for byte in reply)))
+
+    async with proxy({**pki.listener, **pki.upstream}, over_tls(server_context(pki), crumble)) as shell:
+        stream = await secured(shell, client_context(pki))
+        await round_trip(stream)
+        for number in range(3):
+            request = request_frame(number, random.Random(number).randbytes(3_000))
+            await stream.transport_stream.send_all(records(stream, *(bytes([byte]) for byte in request)))
+            assert await read_frame(stream) == reply_frame(number, b"small")
 
 
 def server_context_of_version(pki: Pki, version: ssl.TLSVersion) -> ssl.SSLContext:
