@@ -27,6 +27,9 @@ class ClientAccess:
         shared_with_sidecar: whether the sidecar's own connection uses the same listener of the broker as the clients
             do, without TLS and SASL.
         most_per_principal: the maximum number of connections of one principal, or 0 for no limit.
+
+    Attributes:
+        user_of: see Principals. Replies to SASL requests are never deferred, so no deferred reply is applied first.
     """
 
     def __init__(
@@ -41,17 +44,15 @@ class ClientAccess:
     ) -> None:
         self._authorization = authorization
         self._deferred = deferred
-        self._principals = Principals(listener, most_per_principal)
+        principals = Principals(listener, most_per_principal)
+        self._principals = principals
+        self.user_of = principals.user_of
         self._has_identities = has_identities
         self._shared_with_sidecar = shared_with_sidecar
         self._allows_anonymous = False
         self._served: set[Principal] = set()
         """The principals without SASL that the broker has served. Each has another certificate of the sidecar."""
         self._wants_sasl = False
-
-    def user_of(self, origin: Origin) -> str:
-        """See Principals. Replies to SASL requests are never deferred, so no deferred reply is applied."""
-        return self._principals.user_of(origin)
 
     # State that deferred replies may change.
 
@@ -115,7 +116,7 @@ class ClientAccess:
         """Notes that the listener has served a client that did not authenticate by SASL."""
         self._allows_anonymous = True
         if self._has_identities:
-            self._served.add(self._principals.without_sasl(origin))
+            self._served.add(self.principals.without_sasl(origin))
 
     def learn_sasl_required(self) -> None:
         """Notes that the listener accepted a SASL handshake."""
