@@ -16,6 +16,9 @@ from group_sidecar.proxy.dataplane.tls_records import RecordWalker
 from group_sidecar.proxy.runtime.os_errors import reason_of
 
 HANDSHAKE_THREADS = 2
+MAX_HANDSHAKE_BYTES = 32_768
+"""How many bytes a peer may send for its handshake. A chain of three certificates takes 6 KB. OpenSSL itself accepts
+100 KB of certificates, and needs 50 ms to read them and ten times their size to keep them with the session."""
 _CHUNK = 16_384
 _limiter = trio.CapacityLimiter(HANDSHAKE_THREADS)
 _PLAINTEXT_REASONS = frozenset({"HTTP_REQUEST", "WRONG_VERSION_NUMBER", "HTTPS_PROXY_REQUEST"})
@@ -56,7 +59,7 @@ async def handshake(
         HandshakeError: the handshake failed.
     """
     incoming, outgoing, records = ssl.MemoryBIO(), ssl.MemoryBIO(), RecordWalker()
-    unread = received
+    unread, received_bytes = received, len(received)
     try:
         tls = context.wrap_bio(incoming, outgoing, server_name is None, server_name, session)
         incoming.write(received)
@@ -70,11 +73,15 @@ async def handshake(
             if done:
                 incoming.read()  # The data path decides when OpenSSL gets the rest.
                 return TlsState(tls, incoming, outgoing, unread, records)
+            if received_bytes > MAX_HANDSHAKE_BYTES:
+                reason = f"the peer's handshake is longer than {MAX_HANDSHAKE_BYTES} bytes"
+                raise HandshakeError(TlsFailure.PROTOCOL, reason)
             chunk = await stream.recv(_CHUNK)
             if not chunk:
                 raise HandshakeError(TlsFailure.CLOSED, "the peer closed the connection")
             incoming.write(chunk)
             unread += chunk
+            received_bytes += len(chunk)
     except ssl.SSLError as error:
         await _send_alert(peer, outgoing)
         raise _explained(error) from None

@@ -140,6 +140,20 @@ async def test_bytes_arrive_through_tls(pki: Pki, client_tls: bool, broker_tls: 
     assert shell.counters.received_bytes == shell.counters.sent_bytes + 8 * 4  # A reply lacks key and version.
 
 
+async def test_a_client_with_very_many_certificates_is_refused(pki: Pki) -> None:
+    """A client cannot make the proxy parse and keep certificates that nobody needs."""
+    chain = pki.folder / "long_chain.pem"
+    chain.write_bytes(pki.client.certificate_file.read_bytes() + pki.authority.file.read_bytes() * 100)
+    mutual = {"client_auth": "required", "client_ca_file": str(pki.authority.file)}
+    async with proxy({"tls": {**pki.server.settings, **mutual}}) as shell:
+        context = client_context(pki, ssl.TLSVersion.TLSv1_2)
+        context.load_cert_chain(chain, pki.client.key_file)
+        with pytest.raises(trio.BrokenResourceError):
+            await secured(shell, context)
+        await shell.closed(CloseReason.TLS_HANDSHAKE)
+    assert shell.counters.tls_failures[TlsSide.CLIENT, TlsFailure.PROTOCOL] == 1
+
+
 def sent_at_once(stream: Any, data: bytes) -> None:
     """Puts a few bytes into the socket of a TLS stream as they are. The proxy in this thread sees them together."""
     assert os.write(stream.transport_stream.socket.fileno(), data) == len(data)
