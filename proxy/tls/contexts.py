@@ -33,6 +33,8 @@ class UnusableFileError(Exception):
 def file_fault(error: OSError) -> str:
     """Returns in lower case and a few words why a file cannot be used. OpenSSL's own reasons are in capitals."""
     reason: str | None = getattr(error, "reason", None) or error.strerror
+    if isinstance(error, ssl.SSLError) and not error.reason:  # OpenSSL's text is "PEM lib" with a line of its sources.
+        return "a certificate or a key in PEM is missing"
     return (reason or str(error)).replace("_", " ").lower()
 
 
