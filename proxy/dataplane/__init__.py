@@ -5,7 +5,7 @@ The core (`session`, `framing`, `commands`, `outcomes`) does no I/O: a session r
 - `event_loop`, `poller`: share one thread with trio; wait for all sockets with one epoll
 - `connections`, `connection`: all connections, and one: read, ask the session, send
 - `endpoint_socket`, `delivered_closes`: one socket with its backlog, and splicing; closing without a reset
-- `tls_endpoint`: one socket whose bytes are encrypted with TLS
+- `tls_endpoint`, `tls_records`: one socket whose bytes are encrypted with TLS; where its records begin and end
 - `session`: the order of requests and replies on one client connection
 - `framing`: where frames begin and end in a stream
 - `commands`: what a session asks its connection to do
