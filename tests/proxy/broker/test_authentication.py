@@ -413,7 +413,8 @@ async def test_unusable_tls_file_is_named(nursery: trio.Nursery, ca_file: Path, 
         (Tls(ca_file=missing), "ca_file", missing),
         (Tls(ca_file=junk), "ca_file", junk),
         (Tls(certificate_file=missing), "certificate_file", missing),
-        (Tls(certificate_file=ca_file, key_file=junk), "certificate_file", junk),
+        (Tls(certificate_file=ca_file, key_file=missing), "key_file", missing),
+        (Tls(certificate_file=ca_file, key_file=junk), "key_file", junk),
     ):
         line = await refusal(address, OwnConnection(tls=tls), TlsFailed)
         assert line.startswith(f"is not asked by TLS: own_connection.tls.{key}: {file} cannot be used: ")
