@@ -3,6 +3,8 @@
 Rules from Prometheus' naming and instrumentation guides: base units, the unit before ``_total``, ``_total`` for
 counters only. No label contains a client id, a member id or a host. There is no broker label either: each sidecar
 belongs to one broker, so the broker is a label of the scrape target.
+
+The module has more than 400 lines because it is the one list of all families.
 """
 
 from group_sidecar.metrics.metric_family import Detail, Family, MetricType
