@@ -33,6 +33,9 @@ MINUTES = 5 * 60_000
 """Five minutes in milliseconds: longer than any test, and the maximum session timeout of the oldest brokers."""
 GROUP_REMOVED_ERRORS = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_MEMBER_ID)
 """Errors of a join or commit that finds an empty group while the broker removes it, in newer and in older versions."""
+JOIN_OF_REMOVED_GROUP_ERRORS = (*GROUP_REMOVED_ERRORS, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+"""The same for a join. Kafka 1.1.1 compares the protocol type before it notices that the group is dead (its
+`GroupCoordinator.doJoinGroup`), and a dead group has none."""
 _COMMITS = 5
 """How often a commit is tried if it gets such an error. More than one retry is rare. A group with members returns the
 same error each time."""
@@ -140,7 +143,7 @@ class ClassicMember:
         def joined() -> bool:
             self.send_join()
             reply = self.receive_join()
-            if is_new and reply.error_code in GROUP_REMOVED_ERRORS:
+            if is_new and reply.error_code in JOIN_OF_REMOVED_GROUP_ERRORS:
                 self.member_id = ""
             else:
                 succeeded(reply)
