@@ -169,7 +169,7 @@ cdef class FastPath:
             if self.flush_outbox():
                 self.connection.client_failed(error)
             return 0
-        if chunk:
+        if chunk and self.connection.session.can_use_fast_path:  # Control records count as work, so a read may end it.
             self.receive_from_client(chunk)
         elif self.flush_outbox():
             self.connection.receive_from_client(chunk)
@@ -219,7 +219,7 @@ cdef class FastPath:
             return 0
         except OSError:
             chunk = b""  # A reset is handled like a close.
-        if chunk:
+        if chunk and self.connection.session.can_use_fast_path:  # As in `read_tls_client`.
             self.receive_from_upstream(chunk)
         elif self.flush_outbox():
             self.connection.receive_from_upstream(chunk)
