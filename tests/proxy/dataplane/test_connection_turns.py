@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from group_sidecar.metrics.listener_counters import CloseReason
-from group_sidecar.proxy.dataplane import connections, poller
+from group_sidecar.proxy.dataplane import poller
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
 from group_sidecar.proxy.dataplane.outcomes import Answer, Origin
 from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, REQUEST_COST
@@ -34,11 +34,12 @@ QUESTIONS = 400
 REQUESTS_PER_TURN = ANSWER_BYTES_PER_TURN // REQUEST_COST
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["plain", "compiled"])
-def _one_turn_in_a_round(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs each test with and without the compiled fast path. One turn is taken in each round."""
-    if not request.param:
-        monkeypatch.setattr(connections, "FAST_PATH", None)
+pytestmark = pytest.mark.usefixtures("each_way")
+
+
+@pytest.fixture(autouse=True)
+def _one_turn_in_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the poller take one turn in each round."""
     monkeypatch.setattr(poller, "TURNS_SECONDS", 0.0)
 
 

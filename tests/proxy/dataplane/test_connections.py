@@ -20,7 +20,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.metrics.traffic_counters import TrafficCounters
-from group_sidecar.proxy.dataplane import connections as pumping
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.connection import FLUSH_SECONDS, InactivityTimeouts
 from group_sidecar.proxy.dataplane.connections import (
@@ -60,16 +59,7 @@ KERNEL_BUFFERS = 32 << 20
 """More bytes than the kernel buffers for two loopback connections (tcp_wmem and tcp_rmem allow 4 and 6 MiB each)."""
 
 
-WAYS = [False, True] if pumping.FAST_PATH else [False]
-
-
-@pytest.fixture(scope="module", autouse=True, params=WAYS, ids=["compiled" if way else "plain" for way in WAYS])
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Runs each test with and without the compiled fast path of small frames."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not request.param:
-            patch.setattr(pumping, "FAST_PATH", None)
-        yield
+pytestmark = pytest.mark.usefixtures("each_way")
 
 
 def payload(size: int) -> bytes:

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from group_sidecar.codecs.headers import REQUEST_HEAD
 from group_sidecar.metrics.listener_counters import CloseReason
-from group_sidecar.proxy.dataplane import connections as manager_module
 from group_sidecar.proxy.dataplane.connections import DRAIN_STEP_SECONDS, DRAIN_STEPS_SHARE
 from group_sidecar.proxy.dataplane.delivered_closes import DELIVERY_SECONDS, DeliveredCloses
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
@@ -35,16 +34,7 @@ from tests.proxy.fakes import (
 CLIENTS = 10
 PIECE = 4_096
 """The bytes of one read of a client. Small reads leave replies in the kernel's buffers."""
-WAYS = [False, True] if manager_module.FAST_PATH else [False]
-
-
-@pytest.fixture(scope="module", autouse=True, params=WAYS, ids=["compiled" if way else "plain" for way in WAYS])
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Runs each test with and without the compiled fast path of small frames."""
-    with pytest.MonkeyPatch.context() as patch:
-        if not request.param:
-            patch.setattr(manager_module, "FAST_PATH", None)
-        yield
+pytestmark = pytest.mark.usefixtures("each_way")
 
 
 @dataclass
