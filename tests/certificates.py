@@ -22,8 +22,12 @@ class Certificate:
 
     @property
     def java_keystore(self) -> bytes:
-        """The content of a PEM keystore for Kafka's `ssl.keystore.location`."""
-        return java_keystore(self.key_file.read_bytes(), self.certificate_file.read_bytes())
+        """The content of a PEM keystore for Kafka's `ssl.keystore.location`: the key, in PKCS #8 as Java requires, and
+        the certificate chain.
+        """
+        key = pem.load_pem_private_key(self.key_file.read_bytes(), None)
+        in_pkcs8 = key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption())
+        return in_pkcs8 + self.certificate_file.read_bytes()
 
 
 class Authority:
@@ -54,15 +58,3 @@ class Authority:
         files.certificate_file.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         made.private_key_pem.write_to_path(files.key_file)
         return files
-
-
-def java_keystore(key: bytes, chain: bytes) -> bytes:
-    """Returns a PEM keystore: the key, in PKCS #8 as Java requires, and the certificate chain."""
-    private_key = pem.load_pem_private_key(key, None)
-    return private_key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()) + chain
-
-
-def java_keystore_of(certificate: trustme.LeafCert) -> bytes:
-    """Returns a PEM keystore with a certificate of trustme."""
-    chain = b"".join(part.bytes() for part in certificate.cert_chain_pems)
-    return java_keystore(certificate.private_key_pem.bytes(), chain)

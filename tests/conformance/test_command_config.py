@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import trustme
 
 from group_sidecar.proxy.commandline.java_properties import parse_login_module, parse_properties
-from tests.certificates import java_keystore_of
+from tests.certificates import Authority
 from tests.kafka.broker import JVM_FLAGS, SASL_PASSWORD, SASL_USER, KafkaBroker
 from tests.kafka.maven import kafka_jars
 from tests.kafka.processes import GIVE_UP_SECONDS, Address, host_port
@@ -65,10 +64,9 @@ class Secured(NamedTuple):
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("command-config")
-    authority = trustme.CA()
-    ca_file, keystore = folder / "ca.pem", folder / "broker.pem"
-    authority.cert_pem.write_to_path(str(ca_file))
-    keystore.write_bytes(java_keystore_of(authority.issue_cert("127.0.0.1")))
+    authority = Authority(folder / "ca")
+    ca_file, keystore = authority.file, folder / "broker.pem"
+    keystore.write_bytes(authority.issue("127.0.0.1").java_keystore)
     names = {"CLIENT": "PLAINTEXT", "DIRECT": "PLAINTEXT", "SASL_CLIENT": "SASL_PLAINTEXT", "SASL_DIRECT": "SASL_SSL"}
     properties = {
         "listener.security.protocol.map": ",".join(

@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import trio
-import trustme
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed, BrokerError, KafkaClient, TlsFailed
 from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.runtime.addresses import Address
-from tests.certificates import java_keystore_of
+from tests.certificates import Authority
 from tests.conformance.sasl_forms_broker import bearer_properties
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER, KafkaBroker
 from tests.kafka.processes import host_port
@@ -41,11 +40,10 @@ class Secured(NamedTuple):
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
-    authority = trustme.CA()
-    ca_file, certificate_file, keystore = folder / "ca.pem", folder / "own.pem", folder / "broker.pem"
-    authority.cert_pem.write_to_path(str(ca_file))
-    authority.issue_cert("sidecar.example").private_key_and_cert_chain_pem.write_to_path(str(certificate_file))
-    keystore.write_bytes(java_keystore_of(authority.issue_cert("127.0.0.1")))
+    authority = Authority(folder / "ca")
+    ca_file, certificate_file, keystore = authority.file, folder / "own.pem", folder / "broker.pem"
+    certificate_file.write_bytes(authority.issue("sidecar.example").java_keystore)
+    keystore.write_bytes(authority.issue("127.0.0.1").java_keystore)
     names = {"CLIENT": "SSL", "DIRECT": "PLAINTEXT", "SASL_CLIENT": "SASL_SSL", "SASL_DIRECT": "SASL_PLAINTEXT"}
     protocols = ",".join(f"{name}:{how}" for name, how in {**names, "CONTROLLER": "PLAINTEXT"}.items())
     properties = {

@@ -17,7 +17,7 @@ from tests.conformance.librdkafka import create_topic
 from tests.conformance.routes import Routes, Run
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER
 from tests.kafka.processes import GIVE_UP_SECONDS
-from tests.kafka.sasl import Exchange, plain, scram_sha_256, send_framed, send_raw
+from tests.kafka.sasl import SENDERS, Exchange, plain, scram_sha_256, send_framed, send_raw
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import TOPICS, kafka_tool
 from tests.kafka.wire import Wire
@@ -116,11 +116,8 @@ def test_java_describes_topic(sasl_routes: Routes, mechanism: str, tmp_path: Pat
     assert "run-topic" in sasl_routes.compare(scenario)
 
 
-STYLES = {0: send_raw, 1: send_framed}
-
-
 @each_mechanism
-@pytest.mark.parametrize("version", STYLES)
+@pytest.mark.parametrize("version", SENDERS)
 def test_raw_clients_authenticate(sasl_routes: Routes, mechanism: str, version: int) -> None:
     """Raw clients authenticate in frames or raw tokens, and all their requests get the broker's replies."""
 
@@ -128,7 +125,7 @@ def test_raw_clients_authenticate(sasl_routes: Routes, mechanism: str, version: 
         with Wire(run.route.sasl) as wire:
             versions = wire.ask(ApiVersionsRequest(), 0)
             handshake = wire.ask(SaslHandshakeRequest(mechanism=mechanism), version)
-            STYLES[version](wire, MECHANISMS[mechanism](SASL_USER, SASL_PASSWORD))
+            SENDERS[version](wire, MECHANISMS[mechanism](SASL_USER, SASL_PASSWORD))
             metadata = wire.ask(MetadataRequest(topics=()), 4)
             groups = wire.ask(ListGroupsRequest(), 0)
             brokers = [f"{broker.host}:{broker.port}" for broker in metadata.brokers]
@@ -174,7 +171,7 @@ class Gathered(Wire):
         super().send(self._kept)
 
 
-@pytest.mark.parametrize("version", STYLES)
+@pytest.mark.parametrize("version", SENDERS)
 def test_unsupported_mechanism_is_refused(sasl_routes: Routes, version: int) -> None:
     """A mechanism that the broker lacks gets error 33, and the connection closes."""
 
@@ -211,7 +208,7 @@ def test_unauthenticated_request_closes(sasl_routes: Routes) -> None:
     assert sasl_routes.compare(scenario) is True
 
 
-@pytest.mark.parametrize("version", STYLES)
+@pytest.mark.parametrize("version", SENDERS)
 def test_misplaced_handshake_is_refused(sasl_routes: Routes, version: int) -> None:
     """A handshake without SASL or after authentication gets ILLEGAL_SASL_STATE, and the next request still gets its
     reply.

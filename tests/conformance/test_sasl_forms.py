@@ -27,7 +27,7 @@ from tests.conformance.sasl_forms_broker import (
 )
 from tests.kafka.broker import SASL_PASSWORD, SASL_USER
 from tests.kafka.processes import GIVE_UP_SECONDS, host_port
-from tests.kafka.sasl import bearer, scram_sha_256, scram_sha_512, send_framed, send_raw, unsecured_token
+from tests.kafka.sasl import SENDERS, bearer, scram_sha_256, scram_sha_512, send_framed, unsecured_token
 from tests.kafka.tools import CONSUMER_GROUPS, DELEGATION_TOKENS, kafka_tool
 from tests.kafka.wire import Wire
 
@@ -154,25 +154,22 @@ def test_kafka_3_9_takes_tokens(tmp_path: Path) -> None:
 # Raw clients.
 
 
-STYLES = {0: send_raw, 1: send_framed}
-
-
 @each_mechanism
-@pytest.mark.parametrize("version", STYLES)
+@pytest.mark.parametrize("version", SENDERS)
 def test_raw_client_authenticates(sasl_forms: SaslForms, mechanism: str, version: int) -> None:
     """Raw clients authenticate by frames or raw tokens. Their later requests get the broker's replies."""
 
     def scenario(run: Run) -> Any:
         with Wire(run.route.sasl) as wire:
             handshake = wire.ask(SaslHandshakeRequest(mechanism=mechanism), version)
-            STYLES[version](wire, credentials(mechanism))
+            SENDERS[version](wire, credentials(mechanism))
             return handshake, [wire.ask(ListGroupsRequest(), 0).error_code for _ in range(2)]
 
     handshake, errors = sasl_forms.routes.compare(scenario)
     assert (set(handshake.mechanisms), errors) == (set(MECHANISMS), [0, 0])
 
 
-@pytest.mark.parametrize("version", STYLES)
+@pytest.mark.parametrize("version", SENDERS)
 def test_refused_bearer_token_gets_challenge(sasl_forms: SaslForms, version: int) -> None:
     """An expired token gets the broker's error challenge, and the reply to the challenge gets the broker's refusal."""
 

@@ -65,6 +65,10 @@ def send_framed(wire: Wire, exchange: Exchange) -> None:
         token = next_token(exchange, reply.auth_bytes)
 
 
+SENDERS = {0: send_raw, 1: send_framed}
+"""How tokens are sent after each version of SaslHandshake."""
+
+
 def next_token(exchange: Exchange, answer: bytes) -> bytes | None:
     """Returns the client's next token after the broker's answer, or None at the end of the exchange."""
     try:
