@@ -65,8 +65,8 @@ ANSWER_BYTES_PER_TURN: Final = 65_536
 connections had their turn."""
 MOST_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 """A connection that has lately caused more work than this is read in turns, so that clients that ask for little are
-served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk of the broker,
-the other replies in the chunk wait for a turn."""
+served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk, the other replies
+in the chunk wait for a turn, and so do requests that will be decoded with their replies."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """So much of a connection's work is forgotten each second: 16 decoded requests, or a hundred Heartbeats. A client that
 causes less is never read in turns, also while the sidecar has more to do than it can."""
@@ -79,7 +79,7 @@ REQUEST_COST, BYTE_COST = 4_096, 32
 """A decoded request counts towards ANSWER_BYTES_PER_TURN as REQUEST_COST bytes, and each of its bytes as BYTE_COST
 bytes. To decode a request takes at least 30 us, and more for a long request."""
 DEFERRED_COST, DEFERRED_BYTE_COST = 512, 4
-"""The same for a reply that arrives with others and is decoded later, together with its request. A Heartbeat takes
+"""The same for a request or a reply that arrives with others and is decoded later, both together. A Heartbeat takes
 3 us, and a commit of 100 partitions 120 us (`python -m benchmarks.group_traffic`)."""
 FETCH_INSPECTION_SECONDS: Final = 1.0
 """After a Fetch reply was inspected, the connection's new Fetch requests and their replies pass unread for this many
@@ -161,6 +161,7 @@ class Session:
         self.has_passed_reply = False
         self.max_in_flight = limits.in_flight
         self._max_kept_bytes = limits.kept_bytes
+        self._requests_wait = False
         self._answer_bytes = 0
         self._now = 0.0
         self._out: list[Command] = []
@@ -282,6 +283,7 @@ class Session:
         self._now = now
         action = self._look_at_request(chunk, 0, len(chunk)) if self._requests.is_frame(chunk) else NEED_MORE
         if action is PASS:
+            self._answer_bytes = 0  # A single request in a chunk is no burden, however many follow each other.
             self.can_use_fast_path = self.has_room
         return action
 
@@ -489,6 +491,8 @@ class Session:
                 item = requests.next() if requests.has_more and self.should_read_client else None
         except BadFrameLength:
             self._client_fault = self._client_fault_at_start()
+        if self._requests_wait:
+            self._requests_wait, self.paused = False, True
         if self._client_ended and self.should_read_client:
             self._end_requests()
 
@@ -558,6 +562,10 @@ class Session:
             return HOLD
         kept = 0
         if classified is COPY:
+            if self._answer_bytes >= MOST_UNCOUNTED_WORK:
+                self._requests_wait = True
+                return NEED_MORE
+            self._answer_bytes += DEFERRED_COST + DEFERRED_BYTE_COST * size
             pending: Pending | None = _tuple(
                 CopiedRequest, (buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
             )

@@ -4,7 +4,7 @@ from collections import deque
 
 from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
+from group_sidecar.proxy.dataplane.commands import ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import OPAQUE, Answer, Pass
 from group_sidecar.proxy.dataplane.session import (
     ANSWER_BYTES_PER_TURN,
@@ -22,9 +22,16 @@ from tests.proxy.dataplane.playbook import (
     reply,
     request,
     to_client,
+    to_upstream,
 )
 
 ASKED, FORWARDED, OTHER = 9, 8, 3
+
+
+def heartbeats(count: int) -> list[bytes]:
+    """Returns requests that are kept until their replies are decoded, with the correlation ids from 0 on."""
+    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    return [encode_request(beat, RequestHeader(beat.KEY, 3, number, "c")) for number in range(count)]
 
 
 def answering(size: int) -> tuple[SessionDriver, list[float]]:
@@ -159,12 +166,46 @@ def test_many_deferred_replies_count() -> None:
     assert line.session.takes_turns
 
 
+def test_many_kept_requests_are_forwarded_in_turns() -> None:
+    """Of many requests in one chunk that are decoded later, some are forwarded, and the others wait for turns."""
+    book, requests = SessionDriver(new_dispatcher(complete_state())), heartbeats(100)
+    forwarded, turns = to_upstream(book.client(*requests)), 0
+    assert 0 < len(forwarded) < len(b"".join(requests)) // 2
+    assert book.session.takes_turns
+    while book.session.paused:
+        assert not book.session.should_read_client
+        forwarded += to_upstream(book.session.resume(book.now))
+        turns += 1
+    assert forwarded == b"".join(requests)
+    assert turns >= 2
+    assert book.session.should_read_client
+
+
+def test_kept_requests_precede_client_end() -> None:
+    """A client that ends while its requests wait for turns still has all of them forwarded."""
+    book, requests = SessionDriver(new_dispatcher(complete_state())), heartbeats(100)
+    forwarded = to_upstream([*book.client(*requests), *book.client_closed()])
+    while book.session.paused:
+        commands = book.session.resume(book.now)
+        forwarded += to_upstream(commands)
+        assert (ShutUpstream() in commands) == (not book.session.paused)
+    assert forwarded == b"".join(requests)
+
+
+def test_single_kept_requests_never_wait() -> None:
+    """A client that sends one request at a time takes no turns, however many follow each other."""
+    book = SessionDriver(new_dispatcher(complete_state()))
+    for each in heartbeats(200):
+        assert to_upstream(book.client(each)) == each
+    assert (book.session.takes_turns, book.session.paused) == (False, False)
+
+
 def test_many_deferred_replies_are_served_in_turns() -> None:
     """Of many replies in one chunk, some are served, and the others wait for turns. All arrive in order."""
-    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-    state, count = complete_state(), 100
-    book = SessionDriver(new_dispatcher(state))
-    book.client(*(encode_request(beat, RequestHeader(beat.KEY, 3, number, "c")) for number in range(count)))
+    count = 100
+    book = SessionDriver(new_dispatcher(complete_state()))
+    for each in heartbeats(count):
+        book.client(each)
     replies = [encode_reply(HeartbeatResponse(error_code=0), 3, number) for number in range(count)]
     arrived, turns = to_client(book.upstream(*replies)), 0
     assert 0 < len(arrived) < len(replies[0]) * count // 2
