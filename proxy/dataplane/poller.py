@@ -133,12 +133,16 @@ class Poller:
         return runs_deferred
 
     def take_turns(self) -> None:
-        """Makes the calls of `add_turn` in order, until they have taken TURNS_SECONDS. Makes at least one of them."""
+        """Makes the calls of `add_turn` in order, until they have taken TURNS_SECONDS. Makes at least one of them.
+
+        The time of each turn includes the deferred calls.
+        """
         if not self._turns:
             return
         stop = self.time() + TURNS_SECONDS
         while self._turns:
             self._turns.popleft()()
+            self.run_deferred()
             if self.time() >= stop:
                 return
 

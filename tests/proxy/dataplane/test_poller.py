@@ -386,6 +386,29 @@ async def test_turns_share_a_part_of_each_round() -> None:
     poller.close()
 
 
+async def test_turns_include_what_they_defer() -> None:
+    """The deferred calls are made after each turn, and a round begins no further turn after they have taken too long."""
+    poller = Poller()
+    clock, deferred, taken = [0.0], list[int](), list[int]()
+    poller.time = lambda: clock[0]
+
+    def apply() -> None:
+        clock[0] += TURNS_SECONDS * len(deferred)
+        deferred.clear()
+
+    def turn(number: int) -> None:
+        taken.append(number)
+        deferred.append(number)
+
+    poller.add_deferred_call(apply)
+    for number in range(3):
+        poller.add_turn(partial(turn, number))
+    for count in (1, 2, 3):
+        poller.run_round(None)
+        assert (taken, deferred) == ([*range(count)], [])
+    poller.close()
+
+
 async def test_waiting_turns_do_not_keep_sockets_waiting(nursery: trio.Nursery) -> None:
     """A socket is served between turns, although turns wait without end."""
     poller = Poller()
