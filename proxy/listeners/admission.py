@@ -149,7 +149,7 @@ class Admission:
         if upstream >= 0:
             os.close(upstream)
         self.refuse(client, port, reason)
-        self.warn(TURNED_AWAY, cause)
+        self._warn_turned_away(reason, cause)
         return None
 
     @property
@@ -167,7 +167,7 @@ class Admission:
         Returns None if the host has too many connections.
         """
         if not self._per_address.try_add(host):
-            self.warn(TURNED_AWAY, self._address_limit_cause)
+            self._warn_turned_away(CloseReason.ADDRESS_LIMIT, self._address_limit_cause)
             return None
         return pending._replace(host=host, counted_host=host, received=received)
 
@@ -210,7 +210,8 @@ class Admission:
         """Closes both connections of a client whose principal has too many connections."""
         os.close(upstream.fd)
         self.refuse(client.fd, port, CloseReason.PRINCIPAL_LIMIT, origin.client_host)
-        self.warn(TURNED_AWAY, cause, client=origin.client_host, subject=origin.subject)
+        where = {"client": origin.client_host, "subject": origin.subject}
+        self._warn_turned_away(CloseReason.PRINCIPAL_LIMIT, cause, **where)
 
     def refuse(self, client: int, port: ClientPort, reason: CloseReason, counted_host: str | None = None) -> None:
         """Closes a client's connection and counts the reason.
@@ -224,5 +225,12 @@ class Admission:
 
     def warn(self, event: str, cause: str, **where: str) -> None:
         """Logs a warning, unless it was logged recently. A later warning contains how often the problem occurred."""
-        if times := self.log_throttle.due(event, *where.values()):
+        self._warn((event, *where.values()), event, cause, **where)
+
+    def _warn_turned_away(self, reason: CloseReason, cause: str, **where: str) -> None:
+        """Logs that a client was turned away. One limit does not silence the warnings of another limit."""
+        self._warn((TURNED_AWAY, reason, *where.values()), TURNED_AWAY, cause, **where)
+
+    def _warn(self, key: tuple[str, ...], event: str, cause: str, **where: str) -> None:
+        if times := self.log_throttle.due(*key):
             log.warning(event, **where, cause=cause, times=times)

@@ -63,6 +63,21 @@ async def test_address_with_too_many_connections_is_turned_away(capsys: pytest.C
     assert "limits.connections_per_address" in said
 
 
+async def test_each_limit_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """A client that one limit has turned away does not silence the warning of another limit."""
+    admission = AdmissionLimits(connections=2)
+    async with running_proxy(most_per_address=1, admission=admission) as shell, AsyncExitStack() as stack:
+        for host, reason in (("127.0.0.2", CloseReason.ADDRESS_LIMIT), ("127.0.0.3", CloseReason.CONNECTION_LIMIT)):
+            await asks(await stack.enter_async_context(await open_from(shell, host)))
+            async with await open_from(shell, host) as refused:
+                await is_closed(refused)
+            await shell.closed(reason)
+    said = capsys.readouterr().out
+    assert said.count("a client was turned away") == 2
+    assert "limits.connections_per_address" in said
+    assert "limits.connections," in said
+
+
 async def test_connections_that_fail_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that ends before it is joined with a broker connection no longer counts."""
     async with running_proxy(most_per_address=1) as shell:
