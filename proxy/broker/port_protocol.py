@@ -41,6 +41,23 @@ async def protocol_of(address: Address) -> PortProtocol | None:
     return PortProtocol.HTTP if answer.startswith(_HTTP) else None
 
 
+def mismatch(spoken: PortProtocol | None, setting: str, *, uses_tls: bool) -> str:
+    """Returns why the protocol of a port does not fit a client, as a predicate of the port; empty if it fits.
+
+    Args:
+        spoken: what the port speaks, or None if that is not known.
+        setting: the clause that names the setting of TLS and its value.
+        uses_tls: whether the client uses TLS.
+    """
+    if spoken is PortProtocol.HTTP:
+        return "speaks HTTP, not Kafka"
+    if spoken is PortProtocol.TLS and not uses_tls:
+        return f"speaks TLS, and {setting}"
+    if spoken is PortProtocol.KAFKA and uses_tls:
+        return f"does not speak TLS, and {setting}"
+    return ""
+
+
 def _client_hello() -> bytes:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

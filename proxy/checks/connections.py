@@ -21,7 +21,7 @@ from group_sidecar.proxy.broker.kafka_client import (
     connect,
 )
 from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders
-from group_sidecar.proxy.broker.port_protocol import PortProtocol, protocol_of
+from group_sidecar.proxy.broker.port_protocol import mismatch, protocol_of
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.own_connection import Tls
@@ -139,7 +139,9 @@ async def _tried(attempt: _Attempt) -> Result:
         except (BrokerError, DecodeError) as error:
             reason = _reason(error, address)
             if not isinstance(error, BrokerUnreachable | AuthenticationFailed | BrokerRefused):
-                reason = _mismatch(await protocol_of(address), attempt) or reason
+                setting = f"{attempt.tls_key} is {'set' if attempt.uses_tls else 'not set'}"
+                if text := mismatch(await protocol_of(address), setting, uses_tls=attempt.uses_tls):
+                    reason = f"{address} {text}"
     return Result(key, reason, False)
 
 
@@ -188,14 +190,3 @@ def _reason(error: BrokerError | DecodeError, address: Address) -> str:
     setting = setting_hint(error).get("setting")
     text = f"{error} ({setting})" if setting else str(error)
     return text if str(address) in text else f"{address}: {text}"
-
-
-def _mismatch(spoken: PortProtocol | None, attempt: _Attempt) -> str:
-    """Returns why the protocol of a port does not fit the settings, or an empty text."""
-    if spoken is PortProtocol.HTTP:
-        return f"{attempt.address} speaks HTTP, not Kafka"
-    if spoken is PortProtocol.TLS and not attempt.uses_tls:
-        return f"{attempt.address} speaks TLS, and {attempt.tls_key} is not set"
-    if spoken is PortProtocol.KAFKA and attempt.uses_tls:
-        return f"{attempt.address} does not speak TLS, and {attempt.tls_key} is set"
-    return ""
