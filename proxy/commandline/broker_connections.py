@@ -27,7 +27,7 @@ _HINTS: dict[PortProtocol | None, str] = {
 
 
 class WrongProtocol(BrokerError):
-    """The bootstrap address is a port of another protocol."""
+    """The bootstrap address is a port of another protocol, or of none."""
 
 
 def connect_to_broker(
