@@ -160,7 +160,7 @@ def test_port_of_another_protocol(authority: Authority) -> None:
             f"upstream: {at(port)} speaks TLS, and upstream_tls is not set",
             f"own_connection: {at(port)} speaks TLS, and own_connection.tls is not set",
         ]
-        assert lines(upstream=at(port)) == (expected, False)
+        assert lines(upstream=at(port), mode="gateway") == (expected, False)
     with kafka_port(broker(), keep_metadata=True) as port:
         expected = [
             f"{key}: {at(port)} does not speak TLS, and listeners.0.upstream_tls is set"
@@ -170,6 +170,20 @@ def test_port_of_another_protocol(authority: Authority) -> None:
     with admin_port() as address:
         expected = [f"{key}: {address} speaks HTTP, not Kafka" for key in ("upstream", "own_connection")]
         assert lines(upstream=str(address)) == (expected, False)
+
+
+def test_tls_that_passes_through(authority: Authority) -> None:
+    """A listener that passes the TLS of its clients through is no failure. One that ends their TLS is one."""
+    own = {"tls": {"ca_file": str(authority.file)}}
+    named = {"name": "A", "listen": "127.0.0.1:0"}
+    with kafka_port(broker(), server_context(authority, "127.0.0.1"), keep_metadata=True) as port:
+        found, succeeded = lines(upstream=at(port), own_connection=own)
+        text = "clients have to speak TLS too, and their connections pass unread"
+        assert (found[0], succeeded) == (f"upstream: {at(port)} speaks TLS: {text}", True)
+        ending = {**named, "upstream": at(port), "tls": authority.issue("own").settings}
+        found, succeeded = lines(listeners=[ending], own_connection=own)
+        text = "speaks TLS, and listeners.0.upstream_tls is not set"
+        assert (found[0], succeeded) == (f"listeners.0.upstream: {at(port)} {text}", False)
 
 
 def test_unreachable_broker() -> None:
