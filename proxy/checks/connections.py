@@ -22,6 +22,7 @@ from group_sidecar.proxy.broker.kafka_client import (
 )
 from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders
 from group_sidecar.proxy.broker.port_protocol import PortProtocol, mismatch, protocol_of
+from group_sidecar.proxy.checks.findings import listener_key
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.own_connection import Tls
@@ -79,7 +80,7 @@ async def try_connections(config: Config) -> list[Result]:
     attempts = [
         attempt
         for index, listener in enumerate(config.client_listeners)
-        for attempt in _to_listener(config, f"listeners.{index}." if config.listeners else "", listener)
+        for attempt in _to_listener(config, f"{listener_key(index, listener)}." if config.listeners else "", listener)
     ]
     attempts.append(_own(config))
     results: dict[int, Result] = {}
@@ -98,7 +99,7 @@ def _to_listener(config: Config, prefix: str, listener: Listener) -> Iterator[_A
 
     Clients' credentials are not known here.
 
-    `config`: all settings. `prefix`: what precedes the keys of the listener, empty for the keys `listen` and `upstream`.
+    `config`: all settings. `prefix`: precedes the keys of the listener; empty for the keys `listen` and `upstream`.
     """
     tls_key = f"{prefix}upstream_tls"
     tls = listener.upstream_tls
@@ -127,7 +128,8 @@ def _own(config: Config) -> _Attempt:
     question = _ask_for_log if config.offsets_log.read else _ask_for_metadata
     connection = OwnCredentials(own).connect(address, STEP_SECONDS)
     has_tls_of_listener = own.tls is not None and config.own_connection.tls is None
-    tls_key = "listeners.0.upstream_tls" if has_tls_of_listener else "own_connection.tls"
+    first = listener_key(0, config.client_listeners[0])
+    tls_key = f"{first}.upstream_tls" if has_tls_of_listener else "own_connection.tls"
     return _Attempt("own_connection", address, tls_key, own.tls is not None, connection, question)
 
 
