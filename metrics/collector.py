@@ -209,8 +209,8 @@ def sidecar_families(sources: ScrapeSources, group_totals: GroupTotals) -> Itera
     """Yields the families of the whole sidecar."""
     yield from sources.fact_counters.collect()
     yield from group_totals.families()
-    if (most := sources.max_members(GroupView(group_id=""))) is not None:
-        yield f.GROUP_MAX_SIZE.single(most)
+    if (max_size := sources.max_members(GroupView(group_id=""))) is not None:
+        yield f.GROUP_MAX_SIZE.single(max_size)
     yield from _traffic(sources.traffic)
     yield _certificates(sources)
     yield from _policies(sources.traffic)

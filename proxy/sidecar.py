@@ -533,8 +533,8 @@ def _connection_manager(config: Config, poller: Poller) -> ConnectionManager:
     return ConnectionManager(
         poller,
         timeouts,
-        most_bytes=limits.buffered_bytes,
-        most_per_address=limits.connections_per_address,
+        max_bytes=limits.buffered_bytes,
+        max_per_address=limits.connections_per_address,
         batched=config.io_uring,
     )
 

@@ -76,7 +76,7 @@ class BrokerState:
                 listener.name,
                 has_identities=listener.upstream_tls is not None and bool(listener.upstream_tls.identities),
                 shared_with_sidecar=config.sidecar_connects_like_clients_of(listener),
-                most_per_principal=config.limits.connections_per_principal,
+                max_per_principal=config.limits.connections_per_principal,
             )
             for listener in config.client_listeners
         }

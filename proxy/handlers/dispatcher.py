@@ -191,8 +191,8 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def check_reply_size(self, api_key: int, size: int) -> FrameAction | HangUp:
         """See Dispatcher."""
-        most = UNAUTHENTICATED_FRAME if api_key in SASL_APIS else self._longest_held
-        if size <= most:
+        max_size = UNAUTHENTICATED_FRAME if api_key in SASL_APIS else self._longest_held
+        if size <= max_size:
             return HOLD
         return self._disconnector.close_for(CloseReason.UNREADABLE, api_key, f"a reply of {size} bytes")
 

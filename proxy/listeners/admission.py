@@ -90,7 +90,7 @@ class Admission:
         self._connection_manager = connection_manager
         self._per_address = connection_manager.per_address
         self._traffic = traffic
-        self._most_connections = limits.connections
+        self._max_connections = limits.connections
         self._accept_rate = limits.accept_rate
         self._accept_buckets: dict[str, TokenBucket] = {}
         self.log_throttle = LogThrottle()
@@ -102,7 +102,7 @@ class Admission:
         Returns None if there was no connection to the broker, if the connection limit is reached, or if clients have to
         do a handshake first.
         """
-        if port.handshakes is not None or self._traffic.client_connections >= self._most_connections:
+        if port.handshakes is not None or self._traffic.client_connections >= self._max_connections:
             return None
         return self._targets.get(address)
 
@@ -136,7 +136,7 @@ class Admission:
         port.counters.connection_opened()
         host = format_host(packed)
         counted_host = None if port.handshakes is not None and port.handshakes.expects_proxy_header else host
-        if self._traffic.client_connections > self._most_connections:
+        if self._traffic.client_connections > self._max_connections:
             reason, cause = CloseReason.CONNECTION_LIMIT, self._connection_limit_cause
         elif counted_host is not None and not self._per_address.try_add(host):
             reason, cause = CloseReason.ADDRESS_LIMIT, self._address_limit_cause
@@ -154,12 +154,12 @@ class Admission:
 
     @property
     def _connection_limit_cause(self) -> str:
-        open_connections = f"{self._most_connections} connections are open"
+        open_connections = f"{self._max_connections} connections are open"
         return f"{open_connections} (limits.connections, or the system's limit on descriptors)"
 
     @property
     def _address_limit_cause(self) -> str:
-        return f"its address has {self._per_address.most} connections (limits.connections_per_address)"
+        return f"its address has {self._per_address.max_connections} connections (limits.connections_per_address)"
 
     def count_address(self, pending: PendingClient, host: str, received: bytes) -> PendingClient | None:
         """Counts a connection whose PROXY header has named the client's host. Returns the client with this host.

@@ -131,7 +131,7 @@ def correlation_of(frame: bytes) -> int:
 async def test_clients_that_do_not_read_keep_to_the_budget() -> None:
     """Clients that do not read hold little beyond the budget. A bystander is served. Later all get their bytes."""
     budget, most = 1_000_000, 40
-    async with running_proxy(sends_large_replies, most_bytes=budget) as shell, AsyncExitStack() as stack:
+    async with running_proxy(sends_large_replies, max_bytes=budget) as shell, AsyncExitStack() as stack:
         bystander = await stack.enter_async_context(await shell.connect())
         clients = [await stack.enter_async_context(await shell.connect()) for _ in range(most)]
         for client in clients:
@@ -184,7 +184,7 @@ async def test_partial_replies_complete_one_by_one() -> None:
         await client.send_all(request_frame(1, b"large"))
         done.append(len(await read_exactly(client, len(reply_frame(1, bytes(LARGE))))))
 
-    async with running_proxy(sends_in_halves, dispatcher=Dispatcher(), most_bytes=1_000_000) as shell:
+    async with running_proxy(sends_in_halves, dispatcher=Dispatcher(), max_bytes=1_000_000) as shell:
         manager, most = shell.connection_manager, 0
         async with trio.open_nursery() as asking:
             for _ in range(clients):
@@ -209,7 +209,7 @@ async def test_kept_requests_pause_their_client() -> None:
                 await stream.send_all(reply_frame(correlation_of(await read_frame(stream))))
 
     async with (
-        running_proxy(answers_later, dispatcher=HoldingDispatcher(), most_bytes=20_000) as shell,
+        running_proxy(answers_later, dispatcher=HoldingDispatcher(), max_bytes=20_000) as shell,
         await shell.connect() as client,
     ):
         for number in range(30):

@@ -43,7 +43,7 @@ async def open_from(shell: RunningProxy, host: str) -> trio.SocketStream:
 
 async def test_address_with_too_many_connections_is_turned_away(capsys: pytest.CaptureFixture[str]) -> None:
     """Further connections of one address are closed and counted. Other addresses and later connections are served."""
-    async with running_proxy(most_per_address=2) as shell, AsyncExitStack() as stack:
+    async with running_proxy(max_per_address=2) as shell, AsyncExitStack() as stack:
         first, second = [await stack.enter_async_context(await open_from(shell, "127.0.0.2")) for _ in range(2)]
         for client in (first, second):
             await asks(client)
@@ -66,7 +66,7 @@ async def test_address_with_too_many_connections_is_turned_away(capsys: pytest.C
 async def test_each_limit_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """A client that one limit has turned away does not silence the warning of another limit."""
     admission = AdmissionLimits(connections=2)
-    async with running_proxy(most_per_address=1, admission=admission) as shell, AsyncExitStack() as stack:
+    async with running_proxy(max_per_address=1, admission=admission) as shell, AsyncExitStack() as stack:
         for host, reason in (("127.0.0.2", CloseReason.ADDRESS_LIMIT), ("127.0.0.3", CloseReason.CONNECTION_LIMIT)):
             await asks(await stack.enter_async_context(await open_from(shell, host)))
             async with await open_from(shell, host) as refused:
@@ -80,7 +80,7 @@ async def test_each_limit_is_reported(capsys: pytest.CaptureFixture[str]) -> Non
 
 async def test_connections_that_fail_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that ends before it is joined with a broker connection no longer counts."""
-    async with running_proxy(most_per_address=1) as shell:
+    async with running_proxy(max_per_address=1) as shell:
         real, failing = shell.connection_manager.add, [OSError("as if"), RuntimeError("as if")]
 
         def add(*arguments: object) -> None:
@@ -107,7 +107,7 @@ def header(host: str) -> bytes:
 
 async def test_host_of_proxy_header_counts() -> None:
     """Behind a load balancer, the host in the PROXY header has the limit, and not the load balancer."""
-    async with running_proxy(most_per_address=1, handshakes=with_proxy_header) as shell, AsyncExitStack() as stack:
+    async with running_proxy(max_per_address=1, handshakes=with_proxy_header) as shell, AsyncExitStack() as stack:
         for number in range(3):
             client = await stack.enter_async_context(await shell.connect())
             await asks(client, header(f"10.0.0.{number}"))
@@ -171,7 +171,7 @@ async def test_failed_handshake_ends_one_connection(capsys: pytest.CaptureFixtur
     failures: list[Exception] = [TypeError("as if")]
     plain = Listener.model_validate({"name": "x", "listen": "127.0.0.1:0", "upstream": "127.0.0.1:1"})
     with_handshakes = lambda counters: Failing(plain, counters, 10)  # noqa: E731
-    async with running_proxy(most_per_address=1, handshakes=with_handshakes) as shell:
+    async with running_proxy(max_per_address=1, handshakes=with_handshakes) as shell:
         async with await shell.connect() as client:
             await is_closed(client)
         await shell.closed(CloseReason.ERROR)
