@@ -53,7 +53,7 @@ def test_good_certificates(authority: Authority) -> None:
     """A valid certificate with its key and authorities causes no finding, in one file or in two."""
     certificate = issue(authority)
     both = certificate.key_file.with_suffix(".both")
-    both.write_bytes(certificate.key_file.read_bytes() + certificate.certificate_file.read_bytes())
+    certificate.write_together(both)
     both.chmod(0o600)
     for given in (certificate.settings, {"certificate_file": str(both)}):
         for config in everywhere(given, str(authority.file)).values():

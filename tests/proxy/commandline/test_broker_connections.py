@@ -52,7 +52,7 @@ def test_client_certificate(authority: Authority, tmp_path: Path) -> None:
     """The command presents the certificate of the keystore."""
     own = authority.issue("ops.example")
     store = tmp_path / "keystore.pem"
-    store.write_bytes(own.key_file.read_bytes() + own.certificate_file.read_bytes())
+    own.write_together(store)
     keystore = ("ssl.keystore.type=PEM", f"ssl.keystore.location={store}")
     file = properties(tmp_path, *trusting(authority), *keystore)
     with kafka_port(lister(), server_context(authority, "127.0.0.1", wants_certificate=True)) as shell:

@@ -6,7 +6,7 @@ from typing import Any
 
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.tls.certificates import OwnCertificates
-from tests.certificates import Authority, Certificate
+from tests.certificates import Authority
 
 BASE = {"sidecar_id": "a", "listen": "127.0.0.1:0", "upstream": "127.0.0.1:1", "admin": "127.0.0.1:0"}
 IN_2095, IN_2096 = (datetime(year, 1, 1, tzinfo=UTC) for year in (2095, 2096))
@@ -14,11 +14,6 @@ IN_2095, IN_2096 = (datetime(year, 1, 1, tzinfo=UTC) for year in (2095, 2096))
 
 def certificates(**settings: Any) -> OwnCertificates:
     return OwnCertificates(Config.model_validate({**BASE, **settings}))
-
-
-def install(file: Path, certificate: Certificate) -> None:
-    """Puts a certificate and its key into a file."""
-    file.write_bytes(certificate.key_file.read_bytes() + certificate.certificate_file.read_bytes())
 
 
 def test_both_certificates_are_read(tmp_path: Path) -> None:
@@ -33,9 +28,9 @@ def test_both_certificates_are_read(tmp_path: Path) -> None:
 def test_replaced_file_is_read_again(tmp_path: Path) -> None:
     """A new file counts although no connection was made. An unusable file leaves the last date."""
     authority, file = Authority(tmp_path), tmp_path / "both.pem"
-    install(file, authority.issue("a.example", expires=IN_2095))
+    authority.issue("a.example", expires=IN_2095).write_together(file)
     own = certificates(own_connection={"tls": {"certificate_file": str(file)}})
-    install(file, authority.issue("a.example", expires=IN_2096))
+    authority.issue("a.example", expires=IN_2096).write_together(file)
     for _ in range(2):
         assert own.expire_at() == {"own_connection": IN_2096.timestamp()}
         file.write_text("half a file")
@@ -48,5 +43,5 @@ def test_file_that_appears_later(tmp_path: Path) -> None:
     file = tmp_path / "both.pem"
     own = certificates(own_connection={"tls": {"certificate_file": str(file)}})
     assert own.expire_at() == {}
-    install(file, Authority(tmp_path).issue("a.example", expires=IN_2095))
+    Authority(tmp_path).issue("a.example", expires=IN_2095).write_together(file)
     assert own.expire_at() == {"own_connection": IN_2095.timestamp()}
