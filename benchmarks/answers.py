@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.alternating_requests import Connections, Measurement, VersionedRequest, ask_in_turn, table
-from benchmarks.broker_and_sidecar import SIDECAR, most_connections
+from benchmarks.broker_and_sidecar import SIDECAR, max_connections
 from benchmarks.many_groups import PARTITIONS, TOPICS, commit_all, commit_request, create_topics, groups_of_consumers
 from benchmarks.section import Section
 from benchmarks.targets import JAVA_OPTIONS
@@ -222,7 +222,7 @@ def assert_answered_locally(sidecar: SidecarProcess, questions: Sequence[Measure
 def measure(quick: bool) -> Section:
     """Starts the processes and measures."""
     plan = QUICK if quick else FULL
-    most_connections()  # This raises the descriptor limit of this process and of the processes that it starts.
+    max_connections()  # This raises the descriptor limit of this process and of the processes that it starts.
     with ExitStack() as stack:
         stage = Stage(plan, stack)
         sides = Connections(

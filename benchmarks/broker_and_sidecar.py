@@ -29,7 +29,7 @@ SIDECAR = {
 }
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Returns how many connections a sidecar can have here. Each connection takes two descriptors of the process.
 
     Raises the descriptor limit of this process, and so of the processes that it starts, as far as is allowed.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.broker_and_sidecar import most_connections
+from benchmarks.broker_and_sidecar import max_connections
 from benchmarks.many_groups import consumers, join_request
 from benchmarks.markdown_tables import cpu_table, memory_table, ratio_table, sidecar_table, target_table
 from benchmarks.rounds import Row, measured
@@ -106,7 +106,7 @@ def _answers(count: int) -> list[Row]:
 def measure(quick: bool, others: Sequence[ExternalProxy] = (), broker_port: int | None = None) -> Section:
     """Measures all rows at all targets."""
     seconds, at_least, share = (QUICK_SECONDS, QUICK_AT_LEAST, QUICK_SHARE) if quick else (SECONDS, AT_LEAST, 1)
-    count = min(IDLE, most_connections() // 2)
+    count = min(IDLE, max_connections() // 2)
     with tempfile.TemporaryDirectory() as folder, running_targets(Path(folder), broker_port, others) as stage:
         _leave_out_leaks(stage)
         idle = {target.name: _idle_kilobytes(target, count) for target in stage.targets}

@@ -23,7 +23,7 @@ from benchmarks.broker_and_sidecar import (
     a_broker,
     a_sidecar,
     cpu_seconds,
-    most_connections,
+    max_connections,
     resident_bytes,
     settle,
     share_when_idle,
@@ -157,7 +157,7 @@ RATES = ("direct", "sidecar", "ratio (min, median, max)", "CPU (min, median, max
 def by_connections(plan: Plan, folder: Path, broker: KafkaBroker) -> Section:
     """Measures heartbeats over more and more connections, each time with a sidecar that has just started."""
     rows, cost, memory = [], [], []
-    for count in sorted({min(count, most_connections()) for count in plan.connections}):
+    for count in sorted({min(count, max_connections()) for count in plan.connections}):
         with a_sidecar(folder, broker) as process:
             close(connected(broker.sidecar, AT_ONCE, HEARTBEAT))  # The cost of the first requests must not count.
             settle(process)
@@ -342,7 +342,7 @@ group, above that of the sidecar without groups.
 def measure(quick: bool) -> Section:
     """Runs all measurements."""
     plan = QUICK if quick else FULL
-    most_connections()
+    max_connections()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         with a_broker(folder) as broker:

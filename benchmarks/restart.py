@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import psutil
 
-from benchmarks.broker_and_sidecar import SIDECAR, a_broker, most_connections
+from benchmarks.broker_and_sidecar import SIDECAR, a_broker, max_connections
 from benchmarks.load_driver import connected
 from benchmarks.markdown_tables import table
 from benchmarks.section import Section
@@ -237,7 +237,7 @@ def _cold(plan: Plan, folder: Path, broker: KafkaBroker) -> str:
 
 def _returns(plan: Plan, folder: Path, broker: KafkaBroker) -> str:
     rows = []
-    for count in sorted({min(each, most_connections()) for each in plan.connections}):
+    for count in sorted({min(each, max_connections()) for each in plan.connections}):
         for name, how in (("kill -9", signal.SIGKILL), ("SIGTERM", signal.SIGTERM)):
             taken = []
             for _ in range(plan.rounds):
@@ -257,7 +257,7 @@ def _machine(before: Sequence[float]) -> str:
     return "\n".join(
         [
             f"This machine has {cores} cores, which broker, sidecar and clients share. Its load average was {load} the",
-            f"measurement. The hard limit of {hard:,} descriptors allows {most_connections():,} connections.",
+            f"measurement. The hard limit of {hard:,} descriptors allows {max_connections():,} connections.",
             "The processor time of clients and broker counts too: in service, both have processors of their own. The",
             f"sidecar ran {compiled} the compiled data path, under Python {platform.python_version()}.",
         ]
@@ -267,7 +267,7 @@ def _machine(before: Sequence[float]) -> str:
 def measure(quick: bool) -> Section:
     """Starts the processes and measures."""
     plan, before = QUICK if quick else FULL, os.getloadavg()
-    most_connections()
+    max_connections()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # An installed sidecar has the bytecode of its modules.
     with tempfile.TemporaryDirectory() as place, a_broker(Path(place)) as broker:
         cold, returns = _cold(plan, Path(place) / "sidecar", broker), _returns(plan, Path(place) / "sidecar", broker)

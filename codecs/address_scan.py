@@ -15,23 +15,23 @@ class NotScannable(Exception):
     """The reply cannot be scanned. The caller has to decode it."""
 
 
-def rewrite_coordinators(body: bytes, most: int, change: Callable[[bytes], bytes]) -> bytes:
+def rewrite_coordinators(body: bytes, max_entries: int, change: Callable[[bytes], bytes]) -> bytes:
     """Returns a body of FindCoordinator v4-6 with each coordinator's address replaced.
 
     Args:
         body: the reply after its header.
-        most: the maximum number of entries.
+        max_entries: the maximum number of entries.
         change: maps an encoded address (node id, host and port) to its replacement. Called once per distinct address.
 
     Raises:
-        NotScannable: the reply has more than `most` entries, it has tagged fields, or the body is truncated.
+        NotScannable: the reply has more than `max_entries` entries, it has tagged fields, or the body is truncated.
     """
     known: dict[bytes, bytes] = {}
     parts: list[bytes] = []
     since = 0
     try:
         count, at = _length(body, 4)
-        if count > most:
+        if count > max_entries:
             raise NotScannable(f"{count} entries")
         for _ in range(count):
             size, at = _length(body, at)  # Of the key.
@@ -59,32 +59,32 @@ def rewrite_coordinators(body: bytes, most: int, change: Callable[[bytes], bytes
     return b"".join(parts)
 
 
-def find_body_tags(body: bytes, most: int, *, topic_ids: bool) -> int:
+def find_body_tags(body: bytes, max_entries: int, *, topic_ids: bool) -> int:
     """Returns the position of the tagged fields in a body of Produce v9-13.
 
     The tagged fields contain the addresses. The throttle time is directly before them.
 
     Args:
         body: the reply after its header.
-        most: the maximum number of topics, partitions and record errors in total.
+        max_entries: the maximum number of topics, partitions and record errors in total.
         topic_ids: whether the reply identifies topics by id instead of by name.
 
     Raises:
-        NotScannable: the reply has more than `most` entries, or the body is truncated.
+        NotScannable: the reply has more than `max_entries` entries, or the body is truncated.
     """
     try:
         topics, at = _length(body, 0)
-        most -= topics
+        left = max_entries - topics
         for _ in range(topics):
             size, at = (16, at) if topic_ids else _length(body, at)
             partitions, at = _length(body, at + size)
-            most -= partitions
-            if most < 0:
+            left -= partitions
+            if left < 0:
                 raise NotScannable("very many entries")
             for _ in range(partitions):
                 errors, at = _length(body, at + PARTITION_FIXED_BYTES)
-                most -= errors
-                if most < 0:
+                left -= errors
+                if left < 0:
                     raise NotScannable("very many entries")
                 for _ in range(errors):
                     at = _tags_end(body, _string_end(body, at + 4))

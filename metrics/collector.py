@@ -111,6 +111,8 @@ class ScrapeSources:
         task_failures: unexpected failures of each background task.
         is_shown: whether a group has series, by its id. Totals count all groups.
         admin_counters: counters of the admin port.
+        own_certificates_expire_at: when the certificates expire that belong to no listener, in seconds since the epoch,
+            by the value of the label `side`.
         drift: seconds to add to times on the clock of the views.
         max_series: the maximum number of series in total, over all families that have a level of detail.
     """
@@ -134,6 +136,7 @@ class ScrapeSources:
     max_series: int = 10_000
     drift: Callable[[], float] = float
     admin_counters: AdminCounters = field(default_factory=AdminCounters)
+    own_certificates_expire_at: Callable[[], Mapping[str, float]] = dict
 
 
 class ScrapeResult(NamedTuple):
@@ -206,9 +209,10 @@ def sidecar_families(sources: ScrapeSources, group_totals: GroupTotals) -> Itera
     """Yields the families of the whole sidecar."""
     yield from sources.fact_counters.collect()
     yield from group_totals.families()
-    if (most := sources.max_members(GroupView(group_id=""))) is not None:
-        yield f.GROUP_MAX_SIZE.single(most)
+    if (max_size := sources.max_members(GroupView(group_id=""))) is not None:
+        yield f.GROUP_MAX_SIZE.single(max_size)
     yield from _traffic(sources.traffic)
+    yield _certificates(sources)
     yield from _policies(sources.traffic)
     yield from _logs(sources.logs())
     yield f.MIRROR_READY.single(sources.copies_ready())
@@ -293,11 +297,19 @@ def _connections(listeners: Sequence[ListenerCounters]) -> Iterator[Metric]:
     yield f.TLS_HANDSHAKE_FAILURES.fill(
         ((each.name, *labels), n) for each in listeners for labels, n in each.tls_failures.items()
     )
-    yield f.CERTIFICATE_NOT_AFTER.fill(
-        ((each.name, side), at) for each in listeners for side, at in each.certificates_expire_at.items()
-    )
     yield by_listener(f.RECEIVED_BYTES, lambda each: each.received_bytes)
     yield by_listener(f.SENT_BYTES, lambda each: each.sent_bytes)
+
+
+def _certificates(sources: ScrapeSources) -> Metric:
+    """Returns when certificates expire. Those that belong to no listener have an empty label `listener`."""
+    of_listeners = {
+        (listener.name, side): at
+        for listener in sources.traffic.listeners
+        for side, at in listener.certificates_expire_at.items()
+    }
+    others = {("", side): at for side, at in sources.own_certificates_expire_at().items()}
+    return f.CERTIFICATE_NOT_AFTER.fill((of_listeners | others).items())
 
 
 def _traffic(t: TrafficCounters) -> Iterator[Metric]:

@@ -223,12 +223,12 @@ class DetailLines:
 
     Args:
         detail: the finest level that is shown.
-        most: the maximum number of series of all families together.
+        max_series: the maximum number of series of all families together.
         openmetrics: whether the format is OpenMetrics.
     """
 
-    def __init__(self, detail: Detail, most: int, *, openmetrics: bool) -> None:
-        self._most = most
+    def __init__(self, detail: Detail, max_series: int, *, openmetrics: bool) -> None:
+        self._max_series = max_series
         self._needs_positions = detail.includes(Detail.TOPIC)
         shown = [family for family in FAMILIES if detail.includes(family.detail)]
         escaped = Escaped()
@@ -245,7 +245,7 @@ class DetailLines:
         for family, rows in GROUP_FAMILIES:
             if (text := self._texts.get(family)) is not None:
                 for batch in batches(rows(details), ROWS_PER_STEP):
-                    text.add(batch, self._most - before - text.count)
+                    text.add(batch, self._max_series - before - text.count)
                     yield len(batch)
                 before += text.count
 
@@ -258,16 +258,16 @@ class DetailLines:
             before = coarser
             for family, row in families:
                 text = self._texts[family]
-                text.add([row(each) for each in batch], self._most - before - text.count)
+                text.add([row(each) for each in batch], self._max_series - before - text.count)
                 before += text.count
                 yield len(batch)
 
     def lines(self) -> tuple[list[bytes], int]:
         """Returns all lines, and the number of suppressed series."""
         lines: list[bytes] = []
-        left = self._most
+        left = self._max_series
         for text in self._texts.values():
             shown = min(text.count, left)
             lines += text.first(shown)
             left -= shown
-        return lines, sum(text.count for text in self._texts.values()) - (self._most - left)
+        return lines, sum(text.count for text in self._texts.values()) - (self._max_series - left)

@@ -329,8 +329,9 @@ TLS_HANDSHAKE_FAILURES = _counter(
 )
 CERTIFICATE_NOT_AFTER = _gauge(
     "certificate_not_after_timestamp_seconds",
-    "When the first certificate expires that a listener presents to clients (client) or to the broker (upstream), in "
-    "seconds since the epoch.",
+    "The earliest expiry, in seconds since the epoch, of the certificates and their chains that a listener presents to "
+    "clients (client) or to the broker (upstream), or that the sidecar presents at its admin port (admin_access) or on "
+    "its own connection (own_connection).",
     "listener",
     "side",
 )

@@ -95,8 +95,8 @@ class ListenerCounters:
         read_pauses: how often a client was not read any longer, by the limit that was reached.
         tls_handshakes: completed TLS handshakes by side.
         tls_failures: failed TLS handshakes by side and reason.
-        certificates_expire_at: when the sidecar's certificates expire, by the side that sees them, in seconds since the
-            epoch.
+        certificates_expire_at: the earliest time at which a certificate of the sidecar expires, by the side that sees
+            it, in seconds since the epoch.
     """
 
     __slots__ = (

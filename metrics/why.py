@@ -16,7 +16,7 @@ Cells = Mapping[str, Any]
 
 POLL_EXPIRED = "consumer poll timeout has expired"
 """Start of the leave reason of a Java consumer after max.poll.interval.ms without a poll (AbstractCoordinator)."""
-MOST_CAUSES = 4
+MAX_CAUSES = 4
 """Maximum number of causes that a summary names."""
 _SPANS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 _NUMBERS = ("", "once", "twice")
@@ -163,8 +163,8 @@ def _summary(causes: Sequence[_Cause], rebalances: int, span: float, kept_since:
         return f"Has not rebalanced {lately}."
     if len(causes) == 1:
         return f"Rebalanced {times} {lately}, because {causes[0].because}."
-    each = [f"{_format_times(cause.count)} because {cause.because}" for cause in causes[:MOST_CAUSES]]
-    if rest := sum(cause.count for cause in causes[MOST_CAUSES:]):
+    each = [f"{_format_times(cause.count)} because {cause.because}" for cause in causes[:MAX_CAUSES]]
+    if rest := sum(cause.count for cause in causes[MAX_CAUSES:]):
         each.append(f"{_format_times(rest)} for other reasons")
     return f"Rebalanced {times} {lately}: {', '.join(each)}."
 

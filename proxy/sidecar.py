@@ -66,6 +66,7 @@ from group_sidecar.proxy.runtime.shared_snapshot import SharedSnapshot
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from group_sidecar.proxy.runtime.wall_clock import WallClock
 from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
+from group_sidecar.proxy.tls.certificates import OwnCertificates
 from group_sidecar.proxy.tls.contexts import UnusableFileError
 
 SWEEP_SECONDS = 3.0
@@ -268,6 +269,7 @@ class Sidecar:
             is_shown=group_filter(metrics.allow, metrics.deny),
             max_series=metrics.series,
             drift=self._drift,
+            own_certificates_expire_at=OwnCertificates(self._config).expire_at,
         )
 
     def _apply_policies(self, config: Config) -> None:
@@ -531,8 +533,8 @@ def _connection_manager(config: Config, poller: Poller) -> ConnectionManager:
     return ConnectionManager(
         poller,
         timeouts,
-        most_bytes=limits.buffered_bytes,
-        most_per_address=limits.connections_per_address,
+        max_bytes=limits.buffered_bytes,
+        max_per_address=limits.connections_per_address,
         batched=config.io_uring,
     )
 

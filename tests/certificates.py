@@ -20,6 +20,10 @@ class Certificate:
         """The settings that name the files."""
         return {"certificate_file": str(self.certificate_file), "key_file": str(self.key_file)}
 
+    def write_together(self, file: Path) -> None:
+        """Writes the key and the certificate into one file."""
+        file.write_bytes(self.key_file.read_bytes() + self.certificate_file.read_bytes())
+
     @property
     def java_keystore(self) -> bytes:
         """The content of a PEM keystore for Kafka's `ssl.keystore.location`: the key, in PKCS #8 as Java requires, and

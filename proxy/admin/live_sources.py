@@ -5,6 +5,7 @@ The admin port sees the copies of all brokers as one source.
 
 import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TypedDict, Unpack
 from uuid import UUID
 
 import trio
@@ -28,26 +29,32 @@ from group_sidecar.proxy.runtime.supervision import FailingTask, Supervisor
 from group_sidecar.proxy.tls.contexts import UnusableFileError
 
 
+class PassedOn(TypedDict):
+    """The sources that the admin port uses as they are; see `AdminSources`."""
+
+    group_snapshot: Callable[[], Awaitable[GroupSnapshot]]
+    coordinator: Callable[[str], Node | None]
+    topic_names: Callable[[set[UUID]], Mapping[UUID, str]]
+    readiness: Callable[[], Readiness]
+    probed: Callable[[], Mapping[str, bool]]
+    unusable_listeners: Callable[[], Sequence[str]]
+    log_statuses: Callable[[], LogStatuses]
+    failing_tasks: Callable[[], Sequence[FailingTask]]
+    unreachable: Callable[[], Sequence[Unreachable]]
+    reload: Callable[[], Awaitable[ReloadOutcome]]
+    epoch: Callable[[], float]
+    recorder: FlightRecorder
+
+
 def live_sources(
     config: Config,
     collected: ScrapeSources,
     *,
     scraper: Scraper,
-    group_snapshot: Callable[[], Awaitable[GroupSnapshot]],
     managers: Callable[[], Collection[GroupMetadataManager]],
-    coordinator: Callable[[str], Node | None],
-    topic_names: Callable[[set[UUID]], Mapping[UUID, str]],
-    readiness: Callable[[], Readiness],
-    probed: Callable[[], Mapping[str, bool]],
-    unusable_listeners: Callable[[], Sequence[str]],
-    log_statuses: Callable[[], LogStatuses],
-    failing_tasks: Callable[[], Sequence[FailingTask]],
-    unreachable: Callable[[], Sequence[Unreachable]],
-    reload: Callable[[], Awaitable[ReloadOutcome]],
     current_config: Callable[[], Config],
-    epoch: Callable[[], float],
     drift: Callable[[], float] = float,
-    recorder: FlightRecorder,
+    **passed_on: Unpack[PassedOn],
 ) -> AdminSources:
     """Returns the data sources of the admin port.
 
@@ -55,49 +62,38 @@ def live_sources(
     `collected`: the sources of the metrics. `managers`: returns the groups of all brokers. `drift`: returns how many
     seconds the system's clock is ahead of the copies' clock. For the other arguments see `AdminSources`.
     """
+    epoch = passed_on["epoch"]
     started_at = epoch()
 
     def find_group(group_id: str) -> GroupView | None:
         view = most_complete_view(managers(), group_id, epoch() - drift())
         return None if view is None else with_drift(view, drift())
 
-    def numbers() -> SidecarFigures:
-        last = (
-            collected.last_reload() if collected.last_reload else LastReload(successful=True, succeeded_at=started_at)
-        )
-        return SidecarFigures(
-            sidecar_id=config.sidecar_id,
-            mode=config.mode,
-            started_at=started_at,
-            connections=collected.traffic.client_connections,
-            held_bytes=collected.held_bytes(),
-            series_suppressed=scraper.suppressed,
-            last_reload=last,
-            answers=collected.traffic.answers,
-            fallbacks=collected.traffic.fallbacks,
-            outlets=collected.outlets,
-        )
-
     return AdminSources(
         metrics=scraper.exposition,
-        readiness=readiness,
-        probed=probed,
-        unusable_listeners=unusable_listeners,
-        log_statuses=log_statuses,
-        failing_tasks=failing_tasks,
-        unreachable=unreachable,
-        reload=reload,
         config=current_config,
-        epoch=epoch,
-        group_snapshot=group_snapshot,
         find_group=find_group,
-        coordinator=coordinator,
         max_members=collected.max_members,
         log_ends=lambda: [manager.log_ends for manager in managers()],
-        topic_names=topic_names,
-        recorder=recorder,
-        numbers=numbers,
+        numbers=lambda: _figures(config, collected, scraper, started_at),
         counters=collected.admin_counters,
+        **passed_on,
+    )
+
+
+def _figures(config: Config, collected: ScrapeSources, scraper: Scraper, started_at: float) -> SidecarFigures:
+    never_reloaded = LastReload(successful=True, succeeded_at=started_at)
+    return SidecarFigures(
+        sidecar_id=config.sidecar_id,
+        mode=config.mode,
+        started_at=started_at,
+        connections=collected.traffic.client_connections,
+        held_bytes=collected.held_bytes(),
+        series_suppressed=scraper.suppressed,
+        last_reload=collected.last_reload() if collected.last_reload else never_reloaded,
+        answers=collected.traffic.answers,
+        fallbacks=collected.traffic.fallbacks,
+        outlets=collected.outlets,
     )
 
 

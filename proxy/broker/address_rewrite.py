@@ -149,7 +149,7 @@ def is_scannable(api_key: int, version: int) -> bool:
     return version in _SCANNED_VERSIONS.get(api_key, ())
 
 
-def scan_and_rewrite(api_key: int, version: int, frame: bytes, advertise: Advertise, most: int) -> bytes | None:
+def scan_and_rewrite(api_key: int, version: int, frame: bytes, advertise: Advertise, max_entries: int) -> bytes | None:
     """Returns the whole frame of a long reply with each address replaced, or None if the reply has no address.
 
     Entries are skipped, not decoded.
@@ -159,7 +159,7 @@ def scan_and_rewrite(api_key: int, version: int, frame: bytes, advertise: Advert
         version: the version of the reply.
         frame: the reply without its length.
         advertise: returns the address that replaces a broker's.
-        most: the maximum number of entries that are skipped.
+        max_entries: the maximum number of entries that are skipped.
 
     Raises:
         NotScannable: the reply has to be decoded.
@@ -169,9 +169,9 @@ def scan_and_rewrite(api_key: int, version: int, frame: bytes, advertise: Advert
     at = reply_start(frame, flexible=True)
     body = frame[at:]
     if api_key == ApiKey.FIND_COORDINATOR:
-        changed = rewrite_coordinators(body, most, lambda address: _advertised_address_bytes(address, advertise))
+        changed = rewrite_coordinators(body, max_entries, lambda address: _advertised_address_bytes(address, advertise))
     else:
-        tags = find_body_tags(body, most, topic_ids=version >= TOPIC_IDS_SINCE)
+        tags = find_body_tags(body, max_entries, topic_ids=version >= TOPIC_IDS_SINCE)
         if body[tags : tags + 1] == b"\0":
             return None
         # Decode only the tagged fields, as if the reply had no topics.

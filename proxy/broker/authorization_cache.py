@@ -78,14 +78,14 @@ class AuthorizationCache:
 
     Args:
         seconds: how long a grant is valid from the time of the request. 0 means that nothing is cached.
-        most: the maximum number of grants that are held. Beyond this limit, the principal without a grant for the
+        max_grants: the maximum number of grants that are held. Beyond this limit, the principal without a grant for the
             longest time loses its oldest grants.
         traffic: counts the grants that are held.
     """
 
-    def __init__(self, seconds: float, most: int, traffic: TrafficCounters) -> None:
+    def __init__(self, seconds: float, max_grants: int, traffic: TrafficCounters) -> None:
         self._seconds = seconds
-        self._most = most
+        self._max_grants = max_grants
         self._traffic = traffic
         self._granted: OrderedDict[Principal, OrderedDict[Right, float]] = OrderedDict()
         self._size = 0
@@ -139,7 +139,7 @@ class AuthorizationCache:
             principal, held = next(iter(self._granted.items()))
             right, asked_at = next(iter(held.items()))
             expired = now - asked_at >= self._seconds and done < MAX_TRIMMED_AT_ONCE
-            if self._size <= self._most and not expired:
+            if self._size <= self._max_grants and not expired:
                 return
             del held[right]
             self._count_grants(-1)

@@ -29,6 +29,7 @@ from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.broker.reachability import Reachability
 from group_sidecar.proxy.broker.topic_names import TopicNames
 from group_sidecar.proxy.broker.verification import SampleQueue
+from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.dataplane.held_requests import HeldRequests
 from group_sidecar.proxy.runtime.addresses import Address
@@ -69,17 +70,7 @@ class BrokerState:
         self.answer_settings = AnswerSettings(config.answers)
         self.deferred = DeferredReplies()
         self.authorization = Authorization(config, traffic, self.deferred)
-        self.accesses = {
-            listener.name: ClientAccess(
-                self.authorization,
-                self.deferred,
-                listener.name,
-                has_identities=listener.upstream_tls is not None and bool(listener.upstream_tls.identities),
-                shared_with_sidecar=config.sidecar_connects_like_clients_of(listener),
-                most_per_principal=config.limits.connections_per_principal,
-            )
-            for listener in config.client_listeners
-        }
+        self.accesses = {listener.name: self._client_access(listener) for listener in config.client_listeners}
         self.copy = CoordinatorCopy(
             self.answer_settings, config.limits, self.deferred, self.authorization, traffic, observe, clock_offset
         )
@@ -93,6 +84,16 @@ class BrokerState:
         self.samples = SampleQueue(config.answers.verify, traffic)
         self.lost_requests = LostRequests()
         self.held_requests = HeldRequests(config.limits.held_frames)
+
+    def _client_access(self, listener: Listener) -> ClientAccess:
+        return ClientAccess(
+            self.authorization,
+            self.deferred,
+            listener.name,
+            has_identities=listener.upstream_tls is not None and bool(listener.upstream_tls.identities),
+            shared_with_sidecar=self.config.sidecar_connects_like_clients_of(listener),
+            max_per_principal=self.config.limits.connections_per_principal,
+        )
 
     def reset_learned(self) -> None:
         """Forgets what may be wrong after a restart of the broker. Called when the prober has a new connection."""

@@ -26,7 +26,7 @@ class ClientAccess:
         has_identities: whether the sidecar connects to the broker with several certificates, depending on the client.
         shared_with_sidecar: whether the sidecar's own connection uses the same listener of the broker as the clients
             do, without TLS and SASL.
-        most_per_principal: the maximum number of connections of one principal, or 0 for no limit.
+        max_per_principal: the maximum number of connections of one principal, or 0 for no limit.
 
     Attributes:
         user_of: see Principals. Replies to SASL requests are never deferred, so no deferred reply is applied first.
@@ -40,11 +40,11 @@ class ClientAccess:
         *,
         has_identities: bool,
         shared_with_sidecar: bool,
-        most_per_principal: int,
+        max_per_principal: int,
     ) -> None:
         self._authorization = authorization
         self._deferred = deferred
-        principals = Principals(listener, most_per_principal)
+        principals = Principals(listener, max_per_principal)
         self._principals = principals
         self.user_of = principals.user_of
         self._has_identities = has_identities

@@ -6,7 +6,7 @@ from enum import StrEnum
 import trio
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.proxy.broker.kafka_client import BrokerError, connect
+from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, connect
 from group_sidecar.proxy.runtime.addresses import Address
 
 ATTEMPT_SECONDS = 2.0
@@ -23,6 +23,8 @@ class PortProtocol(StrEnum):
     KAFKA = "Kafka without TLS"
     TLS = "TLS"
     HTTP = "HTTP"
+    NOTHING = "nothing"
+    """The port closes each connection without an answer, as a sidecar does while it cannot reach its broker."""
 
 
 async def protocol_of(address: Address) -> PortProtocol | None:
@@ -30,15 +32,39 @@ async def protocol_of(address: Address) -> PortProtocol | None:
 
     The function opens up to three connections: as a client of TLS, of Kafka and of HTTP.
     """
-    if (await _first_bytes(address, _client_hello())).startswith(_TLS_RECORDS):
+    to_tls = await _first_bytes(address, _client_hello())
+    if to_tls is not None and to_tls.startswith(_TLS_RECORDS):
         return PortProtocol.TLS
+    closed = False
     try:
         async with connect(*address, timeout=ATTEMPT_SECONDS):
             return PortProtocol.KAFKA
-    except (BrokerError, DecodeError):
-        pass
-    answer = await _first_bytes(address, _HTTP_REQUEST)
-    return PortProtocol.HTTP if answer.startswith(_HTTP) else None
+    except (BrokerError, DecodeError) as error:
+        closed = isinstance(error, BrokerClosed)
+    to_http = await _first_bytes(address, _HTTP_REQUEST)
+    if to_http is not None and to_http.startswith(_HTTP):
+        return PortProtocol.HTTP
+    return PortProtocol.NOTHING if closed and to_tls == to_http == b"" else None
+
+
+def mismatch(spoken: PortProtocol | None, setting: str, *, uses_tls: bool) -> str:
+    """Returns why the protocol of a port does not fit a client, as a predicate of the port; empty if it fits.
+
+    Args:
+        spoken: what the port speaks, or None if that is not known.
+        setting: the clause that names the setting of TLS and its value.
+        uses_tls: whether the client uses TLS.
+    """
+    if spoken is PortProtocol.HTTP:
+        return "speaks HTTP, not Kafka"
+    if spoken is PortProtocol.NOTHING:
+        closed = "accepts connections and closes them without an answer"
+        return f"{closed}: it may be a sidecar that cannot reach its broker, or a broker older than 0.9"
+    if spoken is PortProtocol.TLS and not uses_tls:
+        return f"speaks TLS, and {setting}"
+    if spoken is PortProtocol.KAFKA and uses_tls:
+        return f"does not speak TLS, and {setting}"
+    return ""
 
 
 def _client_hello() -> bytes:
@@ -52,8 +78,12 @@ def _client_hello() -> bytes:
     raise AssertionError("a handshake needs an answer")
 
 
-async def _first_bytes(address: Address, request: bytes) -> bytes:
-    """Returns the first bytes of a port's answer to a request, at least five unless the answer is shorter."""
+async def _first_bytes(address: Address, request: bytes) -> bytes | None:
+    """Returns the first bytes of a port's answer to a request, at least five unless the answer is shorter.
+
+    The answer is empty if the port closes the connection. The function returns None if no connection can be opened, or
+    if the answer takes too long.
+    """
     answer = b""
     with trio.move_on_after(ATTEMPT_SECONDS):
         try:
@@ -61,6 +91,9 @@ async def _first_bytes(address: Address, request: bytes) -> bytes:
                 await stream.send_all(request)
                 while len(answer) < len(_HTTP) and (chunk := await stream.receive_some()):
                     answer += chunk
-        except (OSError, trio.BrokenResourceError):
+        except trio.BrokenResourceError:
             pass
-    return answer
+        except OSError:
+            return None
+        return answer
+    return answer or None

@@ -94,12 +94,12 @@ class Principals:
 
     Args:
         listener: the name of the listener.
-        most_connections: the maximum number of connections of one principal, or 0 for no limit.
+        max_connections: the maximum number of connections of one principal, or 0 for no limit.
     """
 
-    def __init__(self, listener: str = "", most_connections: int = 0) -> None:
+    def __init__(self, listener: str = "", max_connections: int = 0) -> None:
         self._listener = listener
-        self.most_connections = most_connections
+        self.max_connections = max_connections
         self._counts: dict[Principal, int] = {}
         """The number of connections of each principal that has authenticated, if there is a limit."""
         self._counted: dict[int, Principal] = {}
@@ -159,13 +159,13 @@ class Principals:
     @property
     def limit_cause(self) -> str:
         """Why a connection is refused whose principal has too many connections, as text for the log."""
-        return f"its principal has {self.most_connections} connections (limits.connections_per_principal)"
+        return f"its principal has {self.max_connections} connections (limits.connections_per_principal)"
 
     def _try_count_for(self, origin: Origin, principal: Principal) -> bool:
-        if not self.most_connections:
+        if not self.max_connections:
             return True
         count = self._counts.get(principal, 0)
-        if count >= self.most_connections:
+        if count >= self.max_connections:
             return False
         self._counts[principal] = count + 1
         self._counted[origin.number] = principal

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from group_sidecar.proxy.checks.findings import Finding, fault, warning
+from group_sidecar.proxy.checks.findings import Finding, fault, listener_key, warning
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -37,7 +37,7 @@ Resolutions = Mapping[str, Resolution]
 
 def listening_addresses(config: Config) -> dict[str, Address]:
     """Returns the addresses on which the sidecar listens, by the path of the key."""
-    found = {f"listeners.{index}.listen": listener.listen for index, listener in enumerate(config.listeners)}
+    found = {f"{listener_key(index, each)}.listen": each.listen for index, each in enumerate(config.listeners)}
     if config.listen is not None:
         found["listen"] = config.listen
     if config.admin is not None:
@@ -47,7 +47,7 @@ def listening_addresses(config: Config) -> dict[str, Address]:
 
 def remote_hosts(config: Config) -> dict[str, str]:
     """Returns the hosts to which the sidecar connects, by the path of the key."""
-    found = {f"listeners.{index}.upstream": listener.upstream.host for index, listener in enumerate(config.listeners)}
+    found = {f"{listener_key(index, each)}.upstream": each.upstream.host for index, each in enumerate(config.listeners)}
     if config.upstream is not None:
         found["upstream"] = config.upstream.host
     own = config.own_connection

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from group_sidecar.proxy.admin.tls import admin_context
 from group_sidecar.proxy.checks.files import check_mode, read
-from group_sidecar.proxy.checks.findings import Finding, fault, warning
+from group_sidecar.proxy.checks.findings import Finding, fault, listener_key, warning
 from group_sidecar.proxy.config.listener_sections import UpstreamTls
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.own_connection import Tls
@@ -54,12 +54,13 @@ def check_certificates(config: Config, now: datetime) -> Iterator[Finding]:
 
 def _sections(config: Config) -> Iterator[_Section]:
     for index, listener in enumerate(config.listeners):
+        key = listener_key(index, listener)
         if tls := listener.tls:
             authorities = ("client_ca_file", tls.client_ca_file)
             load = partial(listener_context, tls)
-            yield _Section(f"listeners.{index}.tls", tls.certificate_file, tls.key_file, authorities, load)
+            yield _Section(f"{key}.tls", tls.certificate_file, tls.key_file, authorities, load)
         if listener.upstream_tls:
-            yield from _of_upstream(f"listeners.{index}.upstream_tls", listener.upstream_tls)
+            yield from _of_upstream(f"{key}.upstream_tls", listener.upstream_tls)
     if config.own_connection.tls:
         yield _to_broker("own_connection.tls", config.own_connection.tls)
     sasl = config.own_connection.sasl
@@ -171,7 +172,7 @@ def _check_names(config: Config) -> Iterator[Finding]:
     for index, listener in enumerate(config.listeners):
         if listener.tls is None:
             continue
-        key, file = f"listeners.{index}.tls.certificate_file", listener.tls.certificate_file
+        key, file = f"{listener_key(index, listener)}.tls.certificate_file", listener.tls.certificate_file
         content, _ = read(key, file)
         for certificate in _certificates(content)[:1]:
             names, host = _names(certificate), config.advertised_host

@@ -21,7 +21,8 @@ from group_sidecar.proxy.broker.kafka_client import (
     connect,
 )
 from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders
-from group_sidecar.proxy.broker.port_protocol import PortProtocol, protocol_of
+from group_sidecar.proxy.broker.port_protocol import PortProtocol, mismatch, protocol_of
+from group_sidecar.proxy.checks.findings import listener_key
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.own_connection import Tls
@@ -31,6 +32,7 @@ ATTEMPT_SECONDS = 10.0
 """How long one attempt may take altogether."""
 STEP_SECONDS = 5.0
 """How long the connection, the TLS handshake and each reply may take."""
+_PASSES_UNREAD = "clients have to speak TLS too, and their connections pass unread"
 
 
 class Result(NamedTuple):
@@ -59,6 +61,7 @@ class _Attempt:
         address: the broker's address.
         tls_key: the path of the section that switches TLS on.
         uses_tls: whether TLS is on.
+        passes_tls: whether TLS of clients passes through the sidecar to the broker.
         connection: opens the connection.
         question: asks something on the connection, and returns the end of the line.
     """
@@ -69,6 +72,7 @@ class _Attempt:
     uses_tls: bool
     connection: AbstractAsyncContextManager[KafkaClient]
     question: Callable[[KafkaClient], Awaitable[str]]
+    passes_tls: bool = False
 
 
 async def try_connections(config: Config) -> list[Result]:
@@ -76,7 +80,7 @@ async def try_connections(config: Config) -> list[Result]:
     attempts = [
         attempt
         for index, listener in enumerate(config.client_listeners)
-        for attempt in _to_listener(f"listeners.{index}." if config.listeners else "", listener)
+        for attempt in _to_listener(config, f"{listener_key(index, listener)}." if config.listeners else "", listener)
     ]
     attempts.append(_own(config))
     results: dict[int, Result] = {}
@@ -90,20 +94,21 @@ async def try_connections(config: Config) -> list[Result]:
     return [results[number] for number in range(len(attempts))]
 
 
-def _to_listener(prefix: str, listener: Listener) -> Iterator[_Attempt]:
+def _to_listener(config: Config, prefix: str, listener: Listener) -> Iterator[_Attempt]:
     """Yields the attempt to connect as the clients of a listener, and one for each identity of these clients.
 
     Clients' credentials are not known here.
 
-    `prefix`: what precedes the keys of the listener, empty for the keys `listen` and `upstream`.
+    `config`: all settings. `prefix`: precedes the keys of the listener; empty for the keys `listen` and `upstream`.
     """
     tls_key = f"{prefix}upstream_tls"
     tls = listener.upstream_tls
+    passes_tls = tls is None and listener.tls is None and config.mode == "sidecar"  # A gateway closes TLS connections.
 
     def attempt(key: str, tls: Tls | None, section: str) -> _Attempt:
         secure = tls_from(tls, section, STEP_SECONDS) if tls else None
         connection = connect(*listener.upstream, timeout=STEP_SECONDS, secure=secure)
-        return _Attempt(key, listener.upstream, tls_key, tls is not None, connection, _ask_nothing)
+        return _Attempt(key, listener.upstream, tls_key, tls is not None, connection, _ask_nothing, passes_tls)
 
     yield attempt(f"{prefix}upstream", tls, tls_key)
     if tls is None:
@@ -123,7 +128,8 @@ def _own(config: Config) -> _Attempt:
     question = _ask_for_log if config.offsets_log.read else _ask_for_metadata
     connection = OwnCredentials(own).connect(address, STEP_SECONDS)
     has_tls_of_listener = own.tls is not None and config.own_connection.tls is None
-    tls_key = "listeners.0.upstream_tls" if has_tls_of_listener else "own_connection.tls"
+    first = listener_key(0, config.client_listeners[0])
+    tls_key = f"{first}.upstream_tls" if has_tls_of_listener else "own_connection.tls"
     return _Attempt("own_connection", address, tls_key, own.tls is not None, connection, question)
 
 
@@ -139,7 +145,12 @@ async def _tried(attempt: _Attempt) -> Result:
         except (BrokerError, DecodeError) as error:
             reason = _reason(error, address)
             if not isinstance(error, BrokerUnreachable | AuthenticationFailed | BrokerRefused):
-                reason = _mismatch(await protocol_of(address), attempt) or reason
+                spoken = await protocol_of(address)
+                if spoken is PortProtocol.TLS and attempt.passes_tls:
+                    return Result(key, f"{address} speaks TLS: {_PASSES_UNREAD}", True)
+                setting = f"{attempt.tls_key} is {'set' if attempt.uses_tls else 'not set'}"
+                if text := mismatch(spoken, setting, uses_tls=attempt.uses_tls):
+                    reason = f"{address} {text}"
     return Result(key, reason, False)
 
 
@@ -188,14 +199,3 @@ def _reason(error: BrokerError | DecodeError, address: Address) -> str:
     setting = setting_hint(error).get("setting")
     text = f"{error} ({setting})" if setting else str(error)
     return text if str(address) in text else f"{address}: {text}"
-
-
-def _mismatch(spoken: PortProtocol | None, attempt: _Attempt) -> str:
-    """Returns why the protocol of a port does not fit the settings, or an empty text."""
-    if spoken is PortProtocol.HTTP:
-        return f"{attempt.address} speaks HTTP, not Kafka"
-    if spoken is PortProtocol.TLS and not attempt.uses_tls:
-        return f"{attempt.address} speaks TLS, and {attempt.tls_key} is not set"
-    if spoken is PortProtocol.KAFKA and attempt.uses_tls:
-        return f"{attempt.address} does not speak TLS, and {attempt.tls_key} is set"
-    return ""

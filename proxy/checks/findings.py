@@ -2,12 +2,14 @@
 
 from typing import NamedTuple
 
+from group_sidecar.proxy.config.listener_sections import Listener
+
 
 class Finding(NamedTuple):
     """A finding about a setting.
 
     Attributes:
-        key: the path of the key, such as ``listeners.0.tls.key_file``.
+        key: the path of the key, such as ``listeners.0 (INTERNAL).tls.key_file``.
         text: one clause.
         is_fault: whether the sidecar cannot work with the setting. Otherwise the finding is a warning.
     """
@@ -18,6 +20,11 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.key}: {self.text}"
+
+
+def listener_key(index: int, listener: Listener) -> str:
+    """Returns the path of a listener's section in the settings, with the listener's name."""
+    return f"listeners.{index} ({listener.name})"
 
 
 def fault(key: str, text: str) -> Finding:

@@ -14,16 +14,20 @@ from group_sidecar.proxy.broker.kafka_client import (
     KafkaClient,
     connect,
 )
-from group_sidecar.proxy.broker.port_protocol import PortProtocol, protocol_of
+from group_sidecar.proxy.broker.port_protocol import PortProtocol, mismatch, protocol_of
 from group_sidecar.proxy.commandline.client_properties import ClientProperties
 from group_sidecar.proxy.config.own_connection import Sasl
 from group_sidecar.proxy.runtime.addresses import Address
 
 _PROTOCOL = "security.protocol"
+_HINTS: dict[PortProtocol | None, str] = {
+    PortProtocol.HTTP: ": it may be a sidecar's admin port, which --sidecar asks",
+    PortProtocol.TLS: ": see --command-config",
+}
 
 
 class WrongProtocol(BrokerError):
-    """The bootstrap address is a port of another protocol."""
+    """The bootstrap address is a port of another protocol, or of none."""
 
 
 def connect_to_broker(
@@ -61,21 +65,11 @@ async def connect_to_bootstrap(
         except (BrokerUnreachable, AuthenticationFailed):
             raise
         except (BrokerError, DecodeError):
-            if text := _mismatch(await protocol_of(address), client):
-                raise WrongProtocol(f"{address} {text}") from None
+            spoken = await protocol_of(address)
+            if text := mismatch(spoken, f"{_PROTOCOL} is {client.protocol}", uses_tls=client.tls is not None):
+                raise WrongProtocol(f"{address} {text}{_HINTS.get(spoken, '')}") from None
             raise
         yield connected
-
-
-def _mismatch(spoken: PortProtocol | None, client: ClientProperties) -> str:
-    """Returns why the protocol of a port does not fit the settings, or an empty text."""
-    if spoken is PortProtocol.HTTP:
-        return "speaks HTTP, not Kafka: it may be a sidecar's admin port, which --sidecar asks"
-    if spoken is PortProtocol.TLS and client.tls is None:
-        return f"speaks TLS, and {_PROTOCOL} is {client.protocol}: see --command-config"
-    if spoken is PortProtocol.KAFKA and client.tls is not None:
-        return f"does not speak TLS, and {_PROTOCOL} is {client.protocol}"
-    return ""
 
 
 def _sasl(client: ClientProperties) -> Sasl:

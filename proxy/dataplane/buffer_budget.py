@@ -29,7 +29,7 @@ class BufferBudget:
     """The bytes that all connections hold.
 
     Args:
-        most: the budget in bytes.
+        max_bytes: the budget in bytes.
         poller: gives the turns in which connections are resumed.
 
     Attributes:
@@ -37,10 +37,10 @@ class BufferBudget:
         exceeded: whether the sum exceeds the budget.
     """
 
-    __slots__ = ("_most", "_partial_replies", "_paused", "_poller", "_waits_for_turn", "exceeded", "held")
+    __slots__ = ("_max_bytes", "_partial_replies", "_paused", "_poller", "_waits_for_turn", "exceeded", "held")
 
-    def __init__(self, most: int, poller: Poller) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int, poller: Poller) -> None:
+        self._max_bytes = max_bytes
         self._poller = poller
         self.held = 0
         self.exceeded = False
@@ -53,7 +53,7 @@ class BufferBudget:
     def add(self, difference: int) -> None:
         """Counts how much more or less a connection holds."""
         self.held += difference
-        self.exceeded = self.held > self._most
+        self.exceeded = self.held > self._max_bytes
         if not self.exceeded and self._paused:
             self._partial_replies.clear()
             self._resume_later()

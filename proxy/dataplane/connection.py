@@ -377,11 +377,11 @@ class Connection:
 
     def _splice_reply(self) -> None:
         shared, session = self.shared, self.session
-        most = session.passthrough_reply_bytes
+        max_bytes = session.passthrough_reply_bytes
         if shared.budget.exceeded:
-            most = min(most, FREE_BYTES)
+            max_bytes = min(max_bytes, FREE_BYTES)
         try:
-            received = shared.splice_pipe.splice(self.upstream, self.client, most)
+            received = shared.splice_pipe.splice(self.upstream, self.client, max_bytes)
         except BlockingIOError:
             return
         except BrokenPipeError:

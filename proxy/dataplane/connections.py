@@ -49,8 +49,8 @@ class ConnectionManager:
     Args:
         poller: calls the connections when their sockets are ready.
         timeouts: how long a connection may be without traffic before it is closed.
-        most_bytes: the maximum number of bytes that all connections hold.
-        most_per_address: the maximum number of connections of one client address, or 0 for no limit.
+        max_bytes: the maximum number of bytes that all connections hold.
+        max_per_address: the maximum number of connections of one client address, or 0 for no limit.
         batched: whether the small frames of one round leave in one system call. Needs the compiled fast path and a
             kernel that allows io_uring.
     """
@@ -60,8 +60,8 @@ class ConnectionManager:
         poller: Poller,
         timeouts: InactivityTimeouts = NO_TIMEOUTS,
         *,
-        most_bytes: int = NO_BUDGET,
-        most_per_address: int = 0,
+        max_bytes: int = NO_BUDGET,
+        max_per_address: int = 0,
         batched: bool = True,
     ) -> None:
         keep_read_buffers()
@@ -69,9 +69,9 @@ class ConnectionManager:
         self._outbox = Outbox(batched) if FAST_PATH else None
         if self._outbox:
             poller.after_rounds(self._outbox.flush)
-        self.per_address = ConnectionsPerAddress(most_per_address)
+        self.per_address = ConnectionsPerAddress(max_per_address)
         self._delivered_closes = DeliveredCloses(poller)
-        self._budget = BufferBudget(most_bytes, poller)
+        self._budget = BufferBudget(max_bytes, poller)
         self._shared = SharedResources(poller, SplicePipe(), {}, self._delivered_closes, self.per_address, self._budget)
         poller.after_rounds(self._shared.splice_pipe.yield_cpu)
         self._connections = self._shared.connections

@@ -9,27 +9,28 @@ class ConnectionsPerAddress:
     The table has an entry for each address with an open connection, so `limits.connections` bounds the table too.
 
     Args:
-        most: the maximum number of connections of one address, or 0 for no limit. Without a limit nothing is counted.
+        max_connections: the maximum number of connections of one address, or 0 for no limit. Without a limit nothing is
+            counted.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_connections: int) -> None:
+        self.max_connections = max_connections
         self._open: dict[str, int] = {}
 
     def try_add(self, host: str) -> bool:
         """Counts a connection of a host. Returns False, and counts nothing, if the host has too many connections."""
-        if not self.most:
+        if not self.max_connections:
             return True
         network = network_of(host)
         count = self._open.get(network, 0)
-        if count >= self.most:
+        if count >= self.max_connections:
             return False
         self._open[network] = count + 1
         return True
 
     def remove(self, host: str) -> None:
         """Stops counting one connection of a host for which `try_add` has returned True."""
-        if not self.most:
+        if not self.max_connections:
             return
         network = network_of(host)
         count = self._open[network] - 1

@@ -178,8 +178,8 @@ class SplicePipe:
         self._moved = 0
         """The bytes moved since the last yield."""
 
-    def splice(self, source: EndpointSocket, target: EndpointSocket, most: int) -> int:
-        """Moves at most `most` of the bytes that have arrived. Bytes that the target does not accept go to the target's
+    def splice(self, source: EndpointSocket, target: EndpointSocket, max_bytes: int) -> int:
+        """Moves bytes that have arrived, at most `max_bytes`. Bytes that the target does not accept go to the target's
         backlog.
 
         Returns:
@@ -190,7 +190,7 @@ class SplicePipe:
             BrokenPipeError: the target's connection is broken.
             OSError: the source's connection is broken.
         """
-        received = left = os.splice(source.fd, self._in, min(most, self._room), flags=os.SPLICE_F_NONBLOCK)
+        received = left = os.splice(source.fd, self._in, min(max_bytes, self._room), flags=os.SPLICE_F_NONBLOCK)
         self._moved += received
         try:
             while left and not target.backlog:

@@ -26,11 +26,11 @@ class HeldRequests:
     """The requests of all clients of one broker that arrived in pieces.
 
     Args:
-        most_bytes: the maximum number of announced bytes that are held at a time. Small frames do not count.
+        max_bytes: the maximum number of announced bytes that are held at a time. Small frames do not count.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._quotas = {True: _Quota(most_bytes), False: _Quota(most_bytes // UNAUTHENTICATED_SHARE)}
+    def __init__(self, max_bytes: int) -> None:
+        self._quotas = {True: _Quota(max_bytes), False: _Quota(max_bytes // UNAUTHENTICATED_SHARE)}
         self._frames: dict[int, tuple[_Quota, str]] = {}
         """By connection number: the quota that counts the connection's frame, and the connection's host."""
         self._evicted: dict[int, None] = {}
@@ -44,7 +44,7 @@ class HeldRequests:
         if size <= SMALL_FRAME:
             return True
         quota, host = self._quotas[admitted], network_of(host)
-        while quota.bytes + size > quota.most:
+        while quota.bytes + size > quota.max_bytes:
             oldest = quota.find_evictable(host, size)
             if oldest is None:
                 return False
@@ -72,10 +72,10 @@ class HeldRequests:
 
 
 class _Quota:
-    """The frames that share one bound of `most` bytes."""
+    """The frames that share one bound of `max_bytes` bytes."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.bytes = 0
         # OrderedDict, because a plain dict skips all removed entries to find its first entry.
         self._frames: dict[str, OrderedDict[int, int]] = {}
@@ -109,7 +109,7 @@ class _Quota:
 
         Returns None if the new frame must not be held.
         """
-        if size > self.most:
+        if size > self.max_bytes:
             return None
         heaviest = self._largest_host()
         if heaviest is None or self._sums.get(host, 0) + size > self._sums[heaviest]:

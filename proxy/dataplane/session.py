@@ -63,14 +63,14 @@ LONGEST_KEPT = SMALL_FRAME + KEPT_REQUEST_OVERHEAD
 ANSWER_BYTES_PER_TURN: Final = 65_536
 """After this many bytes of local answers the session pauses, until the client has accepted the answers and other
 connections had their turn."""
-MOST_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
+MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 """A connection that has lately caused more work than this is read in turns, so that clients that ask for little are
 served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk, the other replies
 in the chunk wait for a turn, and so do requests that will be decoded with their replies."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """So much of a connection's work is forgotten each second: 16 decoded requests, or a hundred Heartbeats. A client that
 causes less is never read in turns, also while the sidecar has more to do than it can."""
-MOST_COUNTED_WORK: Final = 131_072
+MAX_COUNTED_WORK: Final = 131_072
 """More work is not counted, so that a connection is read in turns for at most two seconds after its last work."""
 MIN_REQUEST_BYTES_PER_SECOND = 16_384
 """The minimum rate in bytes per second at which a held request must arrive. At this rate 512 KiB take 32 s, about the
@@ -466,8 +466,8 @@ class Session:
         """Adds the work of this turn to the recent work, and decides whether the connection is read in turns."""
         forgotten = (self._now - self._recent_work_at) * FORGOTTEN_WORK_PER_SECOND
         recent_work = max(0.0, self._recent_work - forgotten) + self._answer_bytes
-        self._recent_work, self._recent_work_at = min(recent_work, MOST_COUNTED_WORK), self._now
-        self.takes_turns = recent_work > MOST_UNCOUNTED_WORK and self._tokens.tokens_left != OPAQUE
+        self._recent_work, self._recent_work_at = min(recent_work, MAX_COUNTED_WORK), self._now
+        self.takes_turns = recent_work > MAX_UNCOUNTED_WORK and self._tokens.tokens_left != OPAQUE
         self._answer_bytes = 0
 
     # Bytes of the client.
@@ -562,7 +562,7 @@ class Session:
             return HOLD
         kept = 0
         if classified is COPY:
-            if self._answer_bytes >= MOST_UNCOUNTED_WORK:
+            if self._answer_bytes >= MAX_UNCOUNTED_WORK:
                 self._requests_wait = True
                 return NEED_MORE
             self._answer_bytes += DEFERRED_COST + DEFERRED_BYTE_COST * size
@@ -656,7 +656,7 @@ class Session:
     def _look_at_reply(self, buffer: bytes, start: int, end: int) -> FrameAction:
         if not self.in_flight:
             return self._mismatch()
-        if self._answer_bytes >= MOST_UNCOUNTED_WORK:
+        if self._answer_bytes >= MAX_UNCOUNTED_WORK:
             self.replies_wait = True
             return NEED_MORE
         expected, key, since, pending, injected, kept = self.in_flight[0]

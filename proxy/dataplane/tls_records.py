@@ -21,14 +21,14 @@ class RecordWalker:
         self._body_left = 0
         self.ended = 0
 
-    def walk(self, data: bytes, start: int, most: int) -> int:
-        """Walks from `start` to the end of `most` records, or to the end of the data. Returns the position.
+    def walk(self, data: bytes, start: int, max_records: int) -> int:
+        """Walks from `start` to the end of `max_records` records, or to the end of the data. Returns the position.
 
         The bytes from `start` on must follow those over which the last call has walked.
         """
         position, size, ended = start, len(data), 0
         seen, left = self._header_seen, self._body_left
-        while ended < most and position < size:
+        while ended < max_records and position < size:
             if seen < HEADER_BYTES:
                 if seen >= LENGTH_AT:
                     left = left << 8 | data[position]

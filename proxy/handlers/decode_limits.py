@@ -49,32 +49,32 @@ DESCRIBED_COST, MEMBER_COST = 6, 3
 
 
 class DecodeLimits:
-    """The limits that follow from `most`, the maximum number of elements of a commit."""
+    """The limits that follow from `max_elements`, the maximum number of elements of a commit."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_elements: int) -> None:
+        self._max_elements = max_elements
 
     def request(self, api_key: int, *, judged: bool = False) -> int:
         """Returns the maximum number of elements of a request; more if a policy judges the request (`judged`)."""
         times = (JUDGED_COMMIT_TIMES if api_key in COMMITS else JUDGED_TIMES) if judged else 1
-        return max(1, times * self._most // _REQUESTS.get(api_key, 1))
+        return max(1, times * self._max_elements // _REQUESTS.get(api_key, 1))
 
     def reply(self, api_key: int) -> int:
         """Returns the maximum number of elements of a reply."""
-        return max(1, self._most // _REPLIES.get(api_key, 1))
+        return max(1, self._max_elements // _REPLIES.get(api_key, 1))
 
     def allows_question(self, request: Struct) -> bool:
         """Whether a question names few enough groups to be answered here. Only OffsetFetch is limited."""
-        return not isinstance(request, OffsetFetchRequest) or GROUP_COST * len(request.groups) <= self._most
+        return not isinstance(request, OffsetFetchRequest) or GROUP_COST * len(request.groups) <= self._max_elements
 
     def allows_answer(self, request: Struct, version: int, manager: GroupMetadataManager, now: float) -> bool:
         """Whether an answer is cheap enough to be built here. A cost of 1 us equals one element of a commit."""
         if isinstance(request, OffsetFetchRequest):
-            return _fetch_cost(request, version, manager, now, self._most) <= self._most
+            return _fetch_cost(request, version, manager, now, self._max_elements) <= self._max_elements
         if isinstance(request, DescribeGroupsRequest):
-            return _description_cost(request.groups, manager) <= self._most
+            return _description_cost(request.groups, manager) <= self._max_elements
         if isinstance(request, ConsumerGroupDescribeRequest):
-            return _description_cost(request.group_ids, manager) <= self._most
+            return _description_cost(request.group_ids, manager) <= self._max_elements
         return True
 
 
@@ -94,12 +94,14 @@ def _parts(view: ConsumerGroupView) -> int:
     )
 
 
-def _fetch_cost(request: OffsetFetchRequest, version: int, manager: GroupMetadataManager, now: float, most: int) -> int:
+def _fetch_cost(
+    request: OffsetFetchRequest, version: int, manager: GroupMetadataManager, now: float, max_elements: int
+) -> int:
     if version < MANY_GROUPS_SINCE:
         return GROUP_COST + _topics_cost(request.topics, request.group_id, manager, now)
     cost = GROUP_COST * len(request.groups)
     for asked in request.groups:
-        if cost > most:
+        if cost > max_elements:
             break
         cost += _topics_cost(asked.topics, asked.group_id, manager, now)
     return cost

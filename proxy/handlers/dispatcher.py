@@ -40,6 +40,8 @@ from group_sidecar.proxy.runtime.logging import log
 
 PEEK_BYTES = 8_192
 """Maximum bytes that are decoded of a peeked reply, because decoding a truncated reply is slow."""
+MAX_REPORTED_TLS_HOSTS = 100
+"""The maximum number of hosts whose TLS connections are logged."""
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _NOT_HELD_CAUSES = {
     CloseReason.REQUEST_TOO_LONG: "the request may not be held (limits.held_frames)",
@@ -61,6 +63,7 @@ class BrokerDispatcher(DeferredReplyHandler):
         self._deferred = state.deferred
         self._access = state.accesses[counters.name]
         self._counters = counters
+        self._reported_tls_hosts: set[str] = set()
         self._versions = state.versions
         self._policies = state.active_policies
         self._lost_requests = state.lost_requests
@@ -188,8 +191,8 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def check_reply_size(self, api_key: int, size: int) -> FrameAction | HangUp:
         """See Dispatcher."""
-        most = UNAUTHENTICATED_FRAME if api_key in SASL_APIS else self._longest_held
-        if size <= most:
+        max_size = UNAUTHENTICATED_FRAME if api_key in SASL_APIS else self._longest_held
+        if size <= max_size:
             return HOLD
         return self._disconnector.close_for(CloseReason.UNREADABLE, api_key, f"a reply of {size} bytes")
 
@@ -252,15 +255,22 @@ class BrokerDispatcher(DeferredReplyHandler):
         """See Dispatcher."""
         gateway = self._passable is not None
         self._counters.tls_passed += 1
-        if self._counters.tls_passed == 1:  # Log the first only; the metric counts all.
-            log.warning(
-                "a client speaks TLS where plain Kafka is expected",
-                client=origin.client_host,
-                listener=self._counters.name,
-                outcome="closed" if gateway else "passed unread",
-            )
+        self._report_tls(origin.client_host, "closed" if gateway else "passed unread")
         # If a gateway cannot rewrite addresses, clients bypass it.
         return CloseReason.TLS_TO_GATEWAY if gateway else None
+
+    def _report_tls(self, host: str, outcome: str) -> None:
+        """Logs the first TLS connection of each host. A probe from one host hides no misconfigured client of another.
+
+        Connections may pass unread on purpose, so a host is logged once and the number of hosts is bounded. The metric
+        counts all connections.
+        """
+        hosts = self._reported_tls_hosts
+        if host in hosts or len(hosts) >= MAX_REPORTED_TLS_HOSTS:
+            return
+        hosts.add(host)
+        where = {"client": host, "listener": self._counters.name}
+        log.warning("a client speaks TLS where plain Kafka is expected", **where, outcome=outcome)
 
     def gone(self, pending: Sequence[Pending], origin: Origin, now: float) -> None:
         """See Dispatcher."""

@@ -247,13 +247,13 @@ class Observer:
             log_method(event, api=api_name(api_key), cause=str(error), times=times)
 
 
-def _decoded(frame: bytes, most: int) -> tuple[Struct, str]:
+def _decoded(frame: bytes, max_elements: int) -> tuple[Struct, str]:
     """Returns a decoded request and its client id. Raises DecodeError if the request cannot be decoded."""
     key, version, _ = _unpack_start(frame)
     api = APIS[key]
     assert api.request is not None  # Only Produce has no request schema, and Produce is never copied.
     header, body = decode_request_header(frame, api.flexible(version))
-    return decode_start(api.request, version, body, most)[0], header.client_id or ""
+    return decode_start(api.request, version, body, max_elements)[0], header.client_id or ""
 
 
 def _topics_of_head(version: int, head: bytes) -> Iterable[fetch.FetchableTopicResponse]:

@@ -79,10 +79,10 @@ class ReplyBuilder:
         if self._versions_revision != self._versions.revision:  # Replies depend on the broker's versions.
             self._versions_revision = self._versions.revision
             self._reply_cache.clear()
-        most = self._decode_limits.request(api.key)
+        max_elements = self._decode_limits.request(api.key)
         if api.key in DESCRIBE_APIS and not self._versions.is_added_version(api.key, version):
-            most = min(most, MAX_DESCRIBED_GROUPS)
-        return self._reply_cache.read(api, version, body, most)
+            max_elements = min(max_elements, MAX_DESCRIBED_GROUPS)
+        return self._reply_cache.read(api, version, body, max_elements)
 
     def reply(self, question: CachedRequest, at: float) -> bytes | None:
         """Returns the bytes after the correlation id; None if the copy lacks a value, or the reply is too large."""

@@ -54,18 +54,18 @@ class CachedRequest:
 
 
 class ReplyCache:
-    """The latest questions. `most_bytes`: the maximum size; the least recently asked questions are evicted first."""
+    """The latest questions. `max_bytes`: the maximum size; the least recently asked questions are evicted first."""
 
-    def __init__(self, most_bytes: int, traffic: TrafficCounters) -> None:
-        self._max_bytes = most_bytes
+    def __init__(self, max_bytes: int, traffic: TrafficCounters) -> None:
+        self._max_bytes = max_bytes
         self._traffic = traffic
         self._questions: OrderedDict[_Key, CachedRequest] = OrderedDict()
         self._bytes = 0
 
-    def read(self, api: Api, version: int, body: bytes, most: int = NO_ELEMENT_LIMIT) -> CachedRequest:
+    def read(self, api: Api, version: int, body: bytes, max_elements: int = NO_ELEMENT_LIMIT) -> CachedRequest:
         """Returns a decoded question, with its last answer if that is cached.
 
-        `most`: the maximum number of elements. Raises DecodeError as `decode_start` does.
+        `max_elements`: the maximum number of elements. Raises DecodeError as `decode_start` does.
         """
         key = (api.key, version, body)
         known = self._questions.get(key)
@@ -73,7 +73,7 @@ class ReplyCache:
             self._questions.move_to_end(key)
             return known
         assert api.request is not None  # Only Produce has no request schema.
-        return CachedRequest(key, decode_start(api.request, version, body, most)[0])
+        return CachedRequest(key, decode_start(api.request, version, body, max_elements)[0])
 
     def lookup(self, question: CachedRequest, state_key: Hashable) -> bytes | None:
         """Returns the last answer, or None if it was built from another state."""

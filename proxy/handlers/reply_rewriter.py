@@ -49,16 +49,16 @@ class DecodedReply(NamedTuple):
         return len(payload).to_bytes(4, "big") + payload
 
 
-def decode_reply(api_key: int, version: int, frame: bytes, most_elements: int = NO_ELEMENT_LIMIT) -> DecodedReply:
+def decode_reply(api_key: int, version: int, frame: bytes, max_elements: int = NO_ELEMENT_LIMIT) -> DecodedReply:
     """Decodes a reply. `frame`: without its length.
 
     Raises:
         DecodeError: the reply cannot be decoded.
-        TooManyElements: the reply has more than `most_elements`.
+        TooManyElements: the reply has more than `max_elements`.
     """
     response = APIS[api_key].response
     body = split_reply(frame, version >= response.HEADER_FLEXIBLE)
-    message, rest = decode_start(response, version, body, most_elements)
+    message, rest = decode_start(response, version, body, max_elements)
     return DecodedReply(version, frame[: len(frame) - len(body)], message, rest)
 
 
@@ -103,7 +103,7 @@ class ReplyRewriter:
         self._advertise = advertise
         self._longest = limits.inspected_frame
         self._longest_metadata = max(self._longest, limits.largest_frame) if advertise else LARGEST_METADATA
-        self._most_elements = limits.inspected_elements
+        self._max_elements = limits.inspected_elements
         self.relocated_apis = frozenset(
             filter(settings.rewrites_client_hosts, (ApiKey.DESCRIBE_GROUPS, ApiKey.CONSUMER_GROUP_DESCRIBE))
         )
@@ -140,13 +140,13 @@ class ReplyRewriter:
         advertise = self._advertise
         if api_key == _METADATA and len(frame) > LARGEST_METADATA and advertise:
             return address_rewrite.rewrite_long_metadata(version, frame, advertise)
-        most = REWRITTEN_TIMES * self._most_elements
+        max_entries = REWRITTEN_TIMES * self._max_elements
         if advertise and address_rewrite.is_scannable(api_key, version):
             try:
-                return address_rewrite.scan_and_rewrite(api_key, version, frame, advertise, most)
+                return address_rewrite.scan_and_rewrite(api_key, version, frame, advertise, max_entries)
             except NotScannable:
-                most = self._most_elements // ODD_COST
-        decoded = decode_reply(api_key, version, frame, most)
+                max_entries = self._max_elements // ODD_COST
+        decoded = decode_reply(api_key, version, frame, max_entries)
         if isinstance(decoded.message, MetadataResponse):
             self._topic_names.learn({t.topic_id: t.name for t in decoded.message.topics if t.name and t.topic_id.int})
         changed = address_rewrite.rewrite_addresses(decoded.message, advertise) if advertise else decoded.message

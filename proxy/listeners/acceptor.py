@@ -47,17 +47,17 @@ class Acceptor:
         """Returns the descriptor that is readable when clients wait."""
         return self._listener.fileno()
 
-    def take_accepted(self, target: Target | None, most: int = ACCEPT_BATCH) -> Iterator[AcceptedClient]:
+    def take_accepted(self, target: Target | None, max_clients: int = ACCEPT_BATCH) -> Iterator[AcceptedClient]:
         """Accepts waiting clients.
 
         Args:
             target: the broker's address, or None to begin no connection to the broker.
-            most: the maximum number of clients, at most `ACCEPT_BATCH`.
+            max_clients: the maximum number of clients, at most `ACCEPT_BATCH`.
 
         Raises:
             OSError: one of `EXHAUSTION_ERRNOS`, after the iterator has yielded the clients that could be accepted.
         """
-        for _ in range(most):
+        for _ in range(max_clients):
             try:
                 client, peer = self._listener.accept()
             except OSError as error:

@@ -12,7 +12,7 @@ class AcceptorThread:
     def fileno(self) -> int:
         """Returns the descriptor that is readable when clients were accepted."""
 
-    def take_accepted(self, target: Target | None, most: int = ...) -> Iterator[AcceptedClient]:
+    def take_accepted(self, target: Target | None, max_clients: int = ...) -> Iterator[AcceptedClient]:
         """Does the same as `Acceptor.take_accepted`. Closes broker connections that were begun to another target."""
 
     def close(self) -> None:

@@ -114,13 +114,13 @@ cdef class AcceptorThread:
         """Returns the descriptor that is readable when clients were accepted."""
         return self.read_fd
 
-    def take_accepted(self, target, int most=ACCEPT_BATCH):
+    def take_accepted(self, target, int max_clients=ACCEPT_BATCH):
         """Does the same as `Acceptor.take_accepted`. Closes broker connections that were begun to another target."""
         cdef const Record *record
         cdef int i, upstream, failed = 0
         cdef bint connected
         try:
-            data = os.read(self.read_fd, most * sizeof(Record))
+            data = os.read(self.read_fd, max_clients * sizeof(Record))
         except BlockingIOError:
             data = b""
         if target is not self.target:

@@ -90,7 +90,7 @@ class Admission:
         self._connection_manager = connection_manager
         self._per_address = connection_manager.per_address
         self._traffic = traffic
-        self._most_connections = limits.connections
+        self._max_connections = limits.connections
         self._accept_rate = limits.accept_rate
         self._accept_buckets: dict[str, TokenBucket] = {}
         self.log_throttle = LogThrottle()
@@ -102,7 +102,7 @@ class Admission:
         Returns None if there was no connection to the broker, if the connection limit is reached, or if clients have to
         do a handshake first.
         """
-        if port.handshakes is not None or self._traffic.client_connections >= self._most_connections:
+        if port.handshakes is not None or self._traffic.client_connections >= self._max_connections:
             return None
         return self._targets.get(address)
 
@@ -136,7 +136,7 @@ class Admission:
         port.counters.connection_opened()
         host = format_host(packed)
         counted_host = None if port.handshakes is not None and port.handshakes.expects_proxy_header else host
-        if self._traffic.client_connections > self._most_connections:
+        if self._traffic.client_connections > self._max_connections:
             reason, cause = CloseReason.CONNECTION_LIMIT, self._connection_limit_cause
         elif counted_host is not None and not self._per_address.try_add(host):
             reason, cause = CloseReason.ADDRESS_LIMIT, self._address_limit_cause
@@ -149,17 +149,17 @@ class Admission:
         if upstream >= 0:
             os.close(upstream)
         self.refuse(client, port, reason)
-        self.warn(TURNED_AWAY, cause)
+        self._warn_turned_away(reason, cause)
         return None
 
     @property
     def _connection_limit_cause(self) -> str:
-        open_connections = f"{self._most_connections} connections are open"
+        open_connections = f"{self._max_connections} connections are open"
         return f"{open_connections} (limits.connections, or the system's limit on descriptors)"
 
     @property
     def _address_limit_cause(self) -> str:
-        return f"its address has {self._per_address.most} connections (limits.connections_per_address)"
+        return f"its address has {self._per_address.max_connections} connections (limits.connections_per_address)"
 
     def count_address(self, pending: PendingClient, host: str, received: bytes) -> PendingClient | None:
         """Counts a connection whose PROXY header has named the client's host. Returns the client with this host.
@@ -167,7 +167,7 @@ class Admission:
         Returns None if the host has too many connections.
         """
         if not self._per_address.try_add(host):
-            self.warn(TURNED_AWAY, self._address_limit_cause)
+            self._warn_turned_away(CloseReason.ADDRESS_LIMIT, self._address_limit_cause)
             return None
         return pending._replace(host=host, counted_host=host, received=received)
 
@@ -210,7 +210,8 @@ class Admission:
         """Closes both connections of a client whose principal has too many connections."""
         os.close(upstream.fd)
         self.refuse(client.fd, port, CloseReason.PRINCIPAL_LIMIT, origin.client_host)
-        self.warn(TURNED_AWAY, cause, client=origin.client_host, subject=origin.subject)
+        where = {"client": origin.client_host, "subject": origin.subject}
+        self._warn_turned_away(CloseReason.PRINCIPAL_LIMIT, cause, **where)
 
     def refuse(self, client: int, port: ClientPort, reason: CloseReason, counted_host: str | None = None) -> None:
         """Closes a client's connection and counts the reason.
@@ -224,5 +225,12 @@ class Admission:
 
     def warn(self, event: str, cause: str, **where: str) -> None:
         """Logs a warning, unless it was logged recently. A later warning contains how often the problem occurred."""
-        if times := self.log_throttle.due(event, *where.values()):
+        self._warn((event, *where.values()), event, cause, **where)
+
+    def _warn_turned_away(self, reason: CloseReason, cause: str, **where: str) -> None:
+        """Logs that a client was turned away. One limit does not silence the warnings of another limit."""
+        self._warn((TURNED_AWAY, reason, *where.values()), TURNED_AWAY, cause, **where)
+
+    def _warn(self, key: tuple[str, ...], event: str, cause: str, **where: str) -> None:
+        if times := self.log_throttle.due(*key):
             log.warning(event, **where, cause=cause, times=times)

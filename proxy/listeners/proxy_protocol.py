@@ -23,8 +23,6 @@ allows 65,535 bytes, but section 2 promises that a whole header fits in a TCP se
 _TCP4, _TCP6, _UNKNOWN = b"PROXY TCP4 ", b"PROXY TCP6 ", b"PROXY UNKNOWN"
 _STARTS: Final = (_TCP4, _TCP6, _UNKNOWN + b" ", _UNKNOWN + b"\r\n", V2_SIGNATURE)
 _LONGEST_START: Final = max(map(len, _STARTS))
-_NO_ADDRESS: Final = None, None
-"""The address and port of a header that contains no IP address of a client."""
 _V1_FIELDS: Final = 6
 _MAX_PORT: Final = 65_535
 
@@ -49,12 +47,10 @@ class ProxyHeader(NamedTuple):
     Attributes:
         source: the client's IP address as `format_host` returns it. None if the header contains no IP address of a
             client, for example in a health check of the load balancer. Then the TCP peer counts as the client.
-        port: the client's port, or None if `source` is None.
         rest: the bytes of the connection that were received after the header.
     """
 
     source: str | None
-    port: int | None
     rest: bytes
 
 
@@ -90,8 +86,8 @@ class ProxyHeaderReader:
         if size is None or len(received) < size:
             return None
         header = bytes(received[:size])
-        source, port = _read_v2(header) if is_version_2 else _read_v1(header)
-        return ProxyHeader(source, port, bytes(received[size:]))
+        source = _read_v2(header) if is_version_2 else _read_v1(header)
+        return ProxyHeader(source, bytes(received[size:]))
 
 
 def _v1_size(received: bytearray) -> int | None:
@@ -110,17 +106,18 @@ def _v1_size(received: bytearray) -> int | None:
     return end + 1
 
 
-def _read_v1(line: bytes) -> tuple[str | None, int | None]:
-    """Returns the client's address and port from a header of version 1. Raises BadProxyHeader."""
+def _read_v1(line: bytes) -> str | None:
+    """Returns the client's address from a header of version 1, or None. Raises BadProxyHeader."""
     if line.startswith(_UNKNOWN):
-        return _NO_ADDRESS  # Section 2.1: the receiver ignores the rest of the line.
+        return None  # Section 2.1: the receiver ignores the rest of the line.
     fields = line.removesuffix(b"\r\n").split(b" ")
     if len(fields) != _V1_FIELDS:
         raise BadProxyHeader(f"a PROXY header of version 1 has {len(fields)} fields instead of {_V1_FIELDS}")
     read_address = _read_ipv4 if line.startswith(_TCP4) else _read_ipv6
     source, _ = map(read_address, fields[2:4])
-    port, _ = map(_read_port, fields[4:])
-    return format_host(source), port
+    for field in fields[4:]:
+        _check_port(field)
+    return format_host(source)
 
 
 def _read_ipv4(field: bytes) -> bytes:
@@ -145,11 +142,10 @@ def _read_ipv6(field: bytes) -> bytes:
     return address.packed
 
 
-def _read_port(field: bytes) -> int:
-    """Returns a port. Raises BadProxyHeader if the field is not a number from 0 to 65,535 without leading zeros."""
+def _check_port(field: bytes) -> None:
+    """Raises BadProxyHeader if a field is not a number from 0 to 65,535 without leading zeros."""
     if not field.isdigit() or (field.startswith(b"0") and field != b"0") or int(field) > _MAX_PORT:
         raise BadProxyHeader(f"a PROXY header contains no port: {field!r}")
-    return int(field)
 
 
 def _v2_size(received: bytearray) -> int | None:
@@ -197,8 +193,8 @@ def _address_block_bytes(family_and_protocol: int) -> int:
     return 0 if protocol == _UNSPEC else _ADDRESS_BLOCK_BYTES[family]
 
 
-def _read_v2(header: bytes) -> tuple[str | None, int | None]:
-    """Returns the client's address and port from a header of version 2 that `_v2_size` has checked.
+def _read_v2(header: bytes) -> str | None:
+    """Returns the client's address from a header of version 2 that `_v2_size` has checked, or None.
 
     Section 2.2 tells a receiver to ignore the addresses if the command is LOCAL, or if the family or the protocol is
     unspecified. All bytes after the fixed ones are skipped then, because the position of the TLVs is not specified.
@@ -208,14 +204,12 @@ def _read_v2(header: bytes) -> tuple[str | None, int | None]:
     """
     family, protocol = divmod(header[_FAMILY_AT], 16)
     if header[_COMMAND_AT] % 16 == _LOCAL or family == _AF_UNSPEC or protocol == _UNSPEC:
-        return _NO_ADDRESS
-    addresses_end = _V2_HEAD_BYTES + _ADDRESS_BLOCK_BYTES[family]
-    _check_tlvs(header, addresses_end)
+        return None
+    _check_tlvs(header, _V2_HEAD_BYTES + _ADDRESS_BLOCK_BYTES[family])
     if family == _AF_UNIX:
-        return _NO_ADDRESS
+        return None
     address_bytes = 4 if family == _AF_INET else 16
-    source = header[_V2_HEAD_BYTES : _V2_HEAD_BYTES + address_bytes]
-    return format_host(source), int.from_bytes(header[addresses_end - 4 : addresses_end - 2], "big")
+    return format_host(header[_V2_HEAD_BYTES : _V2_HEAD_BYTES + address_bytes])
 
 
 def _check_tlvs(header: bytes, position: int) -> None:

@@ -130,15 +130,15 @@ class Server:
         events: int,
     ) -> None:
         """Admits the accepted clients. Pauses the port if it may not accept more of them now."""
-        address, bucket, most = port.upstream(), self._admission.accept_bucket(port), ACCEPT_BATCH
+        address, bucket, max_clients = port.upstream(), self._admission.accept_bucket(port), ACCEPT_BATCH
         target = self._admission.target(address, port)
         if bucket:
-            most = min(most, bucket.available(self._poller.now))
-            if not most:
+            max_clients = min(max_clients, bucket.available(self._poller.now))
+            if not max_clients:
                 self._throttle(acceptor, port, max(bucket.seconds_to_next(), THROTTLED_SECONDS), nursery)
                 return
         try:
-            for accepted in acceptor.take_accepted(target, most):
+            for accepted in acceptor.take_accepted(target, max_clients):
                 if bucket:
                     bucket.take()
                 pending_client = self._admission.admit(accepted, address, target, port)

@@ -41,8 +41,8 @@ class EventLog:
     """
 
     def __init__(self, log_throttle: LogThrottle | None = None) -> None:
-        self._log_throttle = log_throttle or LogThrottle(most=MAX_CAUSES)
-        self._bypass_throttle = LogThrottle(every=DOUBT_SECONDS, most=MAX_CAUSES)
+        self._log_throttle = log_throttle or LogThrottle(max_causes=MAX_CAUSES)
+        self._bypass_throttle = LogThrottle(every=DOUBT_SECONDS, max_causes=MAX_CAUSES)
         self._writers: dict[type[Fact], Callable[[Any], None]] = {
             RebalanceCompleted: self._rebalanced,
             MemberGone: self._member_gone,

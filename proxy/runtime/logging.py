@@ -69,15 +69,15 @@ class LogThrottle:
     Args:
         every: seconds of silence after a line.
         clock: returns seconds, and never goes back.
-        most: the maximum number of causes that are remembered. The oldest cause is evicted first.
+        max_causes: the maximum number of causes that are remembered. The oldest cause is evicted first.
     """
 
     def __init__(
-        self, every: float = 30.0, clock: Callable[[], float] = time.monotonic, most: int = MAX_CAUSES
+        self, every: float = 30.0, clock: Callable[[], float] = time.monotonic, max_causes: int = MAX_CAUSES
     ) -> None:
         self._every = every
         self._clock = clock
-        self._most = most
+        self._max_causes = max_causes
         self._seen: dict[tuple[str, ...], tuple[float, int]] = {}
 
     def due(self, *cause: str) -> int:
@@ -90,7 +90,7 @@ class LogThrottle:
         if now - logged_at < self._every:
             self._seen[cause] = (logged_at, silent + 1)
             return 0
-        if len(self._seen) >= self._most:
+        if len(self._seen) >= self._max_causes:
             self._seen.pop(next(iter(self._seen)))
         self._seen[cause] = (now, 0)
         return silent + 1

@@ -1,10 +1,14 @@
 """When certificates expire."""
 
+from contextlib import suppress
 from pathlib import Path
+
+from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.tls.file_stamp import FileStamp, file_stamp
 
 
 def expires_at(file: Path) -> float:
-    """Returns when the first certificate of a PEM file expires, in seconds since the epoch.
+    """Returns the earliest time at which a certificate of a PEM file expires, in seconds since the epoch.
 
     Raises:
         OSError: the file cannot be read.
@@ -14,3 +18,47 @@ def expires_at(file: Path) -> float:
 
     certificates = x509.load_pem_x509_certificates(file.read_bytes())
     return min(certificate.not_valid_after_utc.timestamp() for certificate in certificates)
+
+
+class OwnCertificates:
+    """The certificates of the admin port and of the sidecar's own connection.
+
+    Their files are read again after a change, even if no connection was made with the new certificate yet.
+
+    Args:
+        config: the settings.
+    """
+
+    def __init__(self, config: Config) -> None:
+        own_tls = config.own_connection.tls
+        files = {
+            "admin_access": config.admin_access.certificate_file if config.admin is not None else None,
+            "own_connection": own_tls.certificate_file if own_tls is not None else None,
+        }
+        self._expiries = {name: _CertificateExpiry(file) for name, file in files.items() if file is not None}
+
+    def expire_at(self) -> dict[str, float]:
+        """Returns when each certificate expires, in seconds since the epoch, by the section of the settings.
+
+        A certificate that could never be read is absent.
+        """
+        found = {name: expiry.current() for name, expiry in self._expiries.items()}
+        return {name: at for name, at in found.items() if at is not None}
+
+
+class _CertificateExpiry:
+    """When the certificate in a file expires."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._stamp: FileStamp | None = None
+        self._expires_at: float | None = None
+        self.current()  # The first certificate takes longest, and must not be read while clients are served.
+
+    def current(self) -> float | None:
+        """Returns when the certificate expires. A file that cannot be used leaves the last result."""
+        with suppress(OSError, ValueError):
+            stamp = file_stamp(self._file)
+            if stamp != self._stamp:
+                self._expires_at, self._stamp = expires_at(self._file), stamp
+        return self._expires_at

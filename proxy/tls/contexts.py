@@ -13,6 +13,7 @@ from pathlib import Path
 from group_sidecar.proxy.config.listener_sections import ListenerTls
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.tls.file_stamp import FileStamp, file_stamp
 
 _loads = count(1)
 
@@ -62,7 +63,7 @@ class ReloadingContext:
         self._files = files
         self._make = make
         self._log_throttle = LogThrottle()
-        self._stamps: list[tuple[int, int, int]] = []
+        self._stamps: list[FileStamp] = []
         self._context = make()
         self.load = next(_loads)
         with suppress(OSError):  # The files were there a moment ago. The next look finds out.
@@ -82,9 +83,8 @@ class ReloadingContext:
                 log.warning("certificates not read again", context=self._name, cause=cause, times=times)
         return self._context
 
-    def _file_stamps(self) -> list[tuple[int, int, int]]:
-        found = [file.stat() for file in self._files]
-        return [(stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in found]
+    def _file_stamps(self) -> list[FileStamp]:
+        return [file_stamp(file) for file in self._files]
 
 
 def listener_context(settings: ListenerTls) -> ssl.SSLContext:

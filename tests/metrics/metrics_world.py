@@ -198,6 +198,7 @@ def full_world() -> MetricsWorld:
         log_starts=lambda: [{("sales", 0): (1, 2.0)}],
         outlets={"folder": Outlet(records_written=1, records_dropped={"full": 1}, failures=2, last_flush=4.0)},
         last_reload=lambda: LastReload(successful=True, succeeded_at=5.0),
+        own_certificates_expire_at=lambda: {"admin_access": 7.0},
     )
     world.fact_counters.observe(rebalanced("orders"))
     reading = LogReadCounters(GroupMetadataManager(exclusive=False).log)

@@ -11,6 +11,7 @@ from group_sidecar.metrics.collector import GroupTotals, scrape, sidecar_familie
 from group_sidecar.metrics.detail_rows import FAMILIES as DETAILS
 from group_sidecar.metrics.exposition import choose_format
 from group_sidecar.metrics.families import FAMILIES
+from group_sidecar.metrics.listener_counters import TlsSide
 from group_sidecar.metrics.metric_family import Detail
 from tests.metrics.metrics_world import (
     CoordinatorCopy,
@@ -294,6 +295,14 @@ def test_table_sizes_are_summed() -> None:
     assert world.value("table_entries", table="groups") == 3
     assert world.value("table_bytes", table="groups") == 800
     assert world.value("table_bytes", table="offsets") == 70
+
+
+def test_certificates_without_listener() -> None:
+    """The certificates of the admin port and of the own connection have an empty label `listener`."""
+    world = MetricsWorld(own_certificates_expire_at=lambda: {"admin_access": 7.0})
+    world.counters.certificates_expire_at[TlsSide.CLIENT] = 6.0
+    dates = world.series("certificate_not_after_timestamp_seconds")
+    assert dates == {("clients", "client"): 6.0, ("", "admin_access"): 7.0}
 
 
 def test_journal_outlets() -> None:

@@ -281,8 +281,8 @@ async def running_proxy(
     dispatcher: Dispatcher | None = None,
     session_limits: SessionLimits = SESSION_LIMITS,
     admission: AdmissionLimits = ADMISSION_LIMITS,
-    most_per_address: int = 0,
-    most_bytes: int = NO_BUDGET,
+    max_per_address: int = 0,
+    max_bytes: int = NO_BUDGET,
     timeouts: InactivityTimeouts = NO_TIMEOUTS,
     handshakes: Callable[[ListenerCounters], ListenerHandshakes | None] = lambda _: None,
     origins: list[Origin] | None = None,
@@ -291,7 +291,7 @@ async def running_proxy(
     traffic = TrafficCounters()
     counters = traffic.add_listener(DEFAULT_LISTENER)
     poller = Poller()
-    connection_manager = ConnectionManager(poller, timeouts, most_bytes=most_bytes, most_per_address=most_per_address)
+    connection_manager = ConnectionManager(poller, timeouts, max_bytes=max_bytes, max_per_address=max_per_address)
     server = Server(connection_manager, traffic, admission)
     broker = FakeBroker(behaviour)
     chosen = dispatcher or PassthroughDispatcher()

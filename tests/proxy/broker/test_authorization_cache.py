@@ -59,9 +59,9 @@ def listed(name: str) -> Right:
 # The table.
 
 
-def table(seconds: float = 30, most: int = 100) -> tuple[AuthorizationCache, TrafficCounters]:
+def table(seconds: float = 30, max_grants: int = 100) -> tuple[AuthorizationCache, TrafficCounters]:
     traffic = TrafficCounters()
-    return AuthorizationCache(seconds, most, traffic), traffic
+    return AuthorizationCache(seconds, max_grants, traffic), traffic
 
 
 def test_grant_is_per_principal_and_expires() -> None:
@@ -99,7 +99,7 @@ def held(rights: AuthorizationCache, who: Principal, names: Iterable[str]) -> li
 
 def test_oldest_grants_are_evicted() -> None:
     """Above the limit, the oldest grants are evicted."""
-    rights, traffic = table(most=3)
+    rights, traffic = table(max_grants=3)
     for asked_at, (who, name) in enumerate([(ALICE, "a"), (ALICE, "b"), (BOB, "c"), (ALICE, "a"), (ALICE, "d")], 1000):
         rights.grant(who, [group(name)], asked_at)
     assert traffic.cached_authorizations == 3
@@ -118,7 +118,7 @@ def test_expired_grants_are_removed() -> None:
 
 def test_expired_grants_are_removed_in_parts() -> None:
     """One new grant removes a bounded number of expired grants, because many at once take long."""
-    rights, traffic = table(most=100_000)
+    rights, traffic = table(max_grants=100_000)
     rights.grant(ALICE, [group(str(number)) for number in range(2 * MAX_TRIMMED_AT_ONCE + 1)], 1000)
     for left in (MAX_TRIMMED_AT_ONCE + 2, 2, 1):
         rights.grant(BOB, [group("a")], 1031)

@@ -48,11 +48,32 @@ async def greet(stream: trio.SocketStream) -> None:
     await stream.send_all(b"220 mail.example ESMTP\r\n")
 
 
-@pytest.mark.parametrize("behaviour", [close, stay_silent, greet])
+async def close_at_once(stream: trio.SocketStream) -> None:
+    await stream.aclose()
+
+
+async def close_unless_tls(stream: trio.SocketStream) -> None:
+    """Stays silent after a ClientHello, as a slow port of TLS does."""
+    if (await stream.receive_some()).startswith(b"\x16"):
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "expected"),
+    [
+        (close, PortProtocol.NOTHING),
+        (close_at_once, PortProtocol.NOTHING),
+        (close_unless_tls, None),
+        (stay_silent, None),
+        (greet, None),
+    ],
+)
 async def test_unknown_protocol(
-    monkeypatch: pytest.MonkeyPatch, behaviour: Callable[[trio.SocketStream], Awaitable[None]]
+    monkeypatch: pytest.MonkeyPatch,
+    behaviour: Callable[[trio.SocketStream], Awaitable[None]],
+    expected: PortProtocol | None,
 ) -> None:
-    """A port of another protocol, and one that does not answer, have no result."""
+    """A port that closes without an answer is recognized. Another protocol, and silence, have no result."""
     monkeypatch.setattr(port_protocol, "ATTEMPT_SECONDS", 0.2)
 
     async def start(nursery: trio.Nursery) -> Address:
@@ -60,7 +81,7 @@ async def test_unknown_protocol(
         return Address(*listeners[0].socket.getsockname())
 
     with in_thread(start) as address:
-        assert await protocol_of(address) is None
+        assert await protocol_of(address) is expected
 
 
 async def test_closed_port() -> None:

@@ -49,7 +49,7 @@ def test_names_without_address() -> None:
     config = listening(listen="a:1", upstream="b:2")
     own = config.own_connection.model_copy(update={"address": config.listeners[0].upstream._replace(host="d")})
     config = config.model_copy(update={"admin": config.listeners[0].listen._replace(host="c"), "own_connection": own})
-    keys = {"listeners.0.listen": "a", "admin": "c", "listeners.0.upstream": "b", "own_connection.address": "d"}
+    keys = {"listeners.0 (A).listen": "a", "admin": "c", "listeners.0 (A).upstream": "b", "own_connection.address": "d"}
     assert found(config, **dict.fromkeys("abcd", GONE)) == [
         f"warning {key}: {host} cannot be resolved: name or service not known" for key, host in keys.items()
     ]
@@ -83,8 +83,8 @@ def test_overlapping_addresses() -> None:
     numbers = {"0.0.0.0", "127.0.0.1", "::1", "::"}
     known = {**{number: Resolution((number,)) for number in numbers}, "here": Resolution(("::1", "127.0.0.1"))}
     assert lines(check_overlaps(config, known)) == [
-        "FAULT listeners.1.listen: 127.0.0.1:9092 overlaps with listeners.0.listen, 0.0.0.0:9092",
-        "FAULT admin: 127.0.0.1:9093 overlaps with listeners.3.listen, here:9093",
+        "FAULT listeners.1 (B).listen: 127.0.0.1:9092 overlaps with listeners.0 (A).listen, 0.0.0.0:9092",
+        "FAULT admin: 127.0.0.1:9093 overlaps with listeners.3 (D).listen, here:9093",
     ]
     assert lines(check_overlaps(settings(listen="127.0.0.1:9092", admin="[::]:9092"), known)) == [
         "FAULT admin: [::]:9092 overlaps with listen, 127.0.0.1:9092"

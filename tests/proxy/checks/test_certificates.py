@@ -42,8 +42,8 @@ def everywhere(certificate: dict[str, str], authorities: str | None = None) -> d
     ca_file = {"ca_file": authorities} if authorities else {}
     admin = {"client_ca_file": authorities} if authorities else {}
     return {
-        "listeners.0.tls": listening(tls={**certificate, **client}),
-        "listeners.0.upstream_tls": listening(upstream_tls={**certificate, **ca_file}),
+        "listeners.0 (A).tls": listening(tls={**certificate, **client}),
+        "listeners.0 (A).upstream_tls": listening(upstream_tls={**certificate, **ca_file}),
         "own_connection.tls": settings(own_connection={"tls": {**certificate, **ca_file}}),
         "admin_access": settings(admin_access={**certificate, **admin}),
     }
@@ -53,7 +53,7 @@ def test_good_certificates(authority: Authority) -> None:
     """A valid certificate with its key and authorities causes no finding, in one file or in two."""
     certificate = issue(authority)
     both = certificate.key_file.with_suffix(".both")
-    both.write_bytes(certificate.key_file.read_bytes() + certificate.certificate_file.read_bytes())
+    certificate.write_together(both)
     both.chmod(0o600)
     for given in (certificate.settings, {"certificate_file": str(both)}):
         for config in everywhere(given, str(authority.file)).values():
@@ -125,7 +125,7 @@ def test_certificates_of_identities(authority: Authority, tmp_path: Path) -> Non
     good = {"subject": "CN=alice,.*", **one.settings}
     pair = {"certificate_file": str(one.certificate_file), "key_file": str(other.key_file)}
     absent = {"certificate_file": str(tmp_path / "absent")}
-    key = "listeners.0.upstream_tls"
+    key = "listeners.0 (A).upstream_tls"
     mismatch = f"{other.key_file} has another key than that of the certificate in {one.certificate_file}"
 
     def found_for(ca_file: Path, *identities: dict[str, str]) -> list[str]:
@@ -147,7 +147,7 @@ def test_encrypted_key(authority: Authority, tmp_path: Path) -> None:
     how = pem.BestAvailableEncryption(b"of the key")
     encrypted.write_bytes(key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, how))
     pair = {"certificate_file": str(certificate.certificate_file), "key_file": str(encrypted)}
-    assert found(listening(tls=pair)) == [f"FAULT listeners.0.tls.key_file: {encrypted} is encrypted"]
+    assert found(listening(tls=pair)) == [f"FAULT listeners.0 (A).tls.key_file: {encrypted} is encrypted"]
 
 
 def test_key_that_openssl_refuses(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_key_that_openssl_refuses(tmp_path: Path) -> None:
     file.write_bytes(own + as_pem(key))
     file.chmod(0o600)
     [line] = found(listening(tls={"certificate_file": str(file)}))
-    assert line.startswith(f"FAULT listeners.0.tls.certificate_file: {file} cannot be used: ")
+    assert line.startswith(f"FAULT listeners.0 (A).tls.certificate_file: {file} cannot be used: ")
 
 
 def test_expiry(authority: Authority) -> None:
@@ -181,7 +181,7 @@ def test_certificate_of_the_future(tmp_path: Path) -> None:
     file.chmod(0o600)
     before, begins = NOW - timedelta(days=3), f"{NOW - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
     assert found(listening(tls={"certificate_file": str(file)}), before) == [
-        f"warning listeners.0.tls.certificate_file: {file} is not valid before {begins}"
+        f"warning listeners.0 (A).tls.certificate_file: {file} is not valid before {begins}"
     ]
 
 
@@ -217,7 +217,7 @@ def test_certificate_without_names(tmp_path: Path) -> None:
     file.chmod(0o600)
     for section, config in everywhere({"certificate_file": str(file)}).items():
         text = f"{file} has no names (subjectAltName), and clients refuse it"
-        expected = [f"warning {section}.certificate_file: {text}"] if section == "listeners.0.tls" else []
+        expected = [f"warning {section}.certificate_file: {text}"] if section == "listeners.0 (A).tls" else []
         assert found(config) == expected
 
 
@@ -243,7 +243,7 @@ def test_certificate_of_gateway(authority: Authority, names: tuple[str, ...], ho
         update={"mode": "gateway", "gateway": config.gateway.model_copy(update={"advertise": host})}
     )
     text = f"{certificate.certificate_file} is for {', '.join(names)}, and the gateway advertises {host}"
-    assert found(gateway) == ([] if fits else [f"warning listeners.0.tls.certificate_file: {text}"])
+    assert found(gateway) == ([] if fits else [f"warning listeners.0 (A).tls.certificate_file: {text}"])
     assert found(config) == []
 
 

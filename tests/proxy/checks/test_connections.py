@@ -95,8 +95,8 @@ def test_each_listener_is_tried(authority: Authority) -> None:
             {"name": "B", "listen": "127.0.0.1:0", "upstream": at(plain)},
         ]
         expected = [
-            f"listeners.0.upstream: {at(secured)} answers {SPOKEN}",
-            f"listeners.1.upstream: {at(plain)} answers {SPOKEN}",
+            f"listeners.0 (A).upstream: {at(secured)} answers {SPOKEN}",
+            f"listeners.1 (B).upstream: {at(plain)} answers {SPOKEN}",
             f"own_connection: {at(secured)} answers {SPOKEN}, {MAY_READ}",
         ]
         assert lines(listeners=listeners) == (expected, True)
@@ -120,10 +120,10 @@ def test_each_identity_is_tried(authority: Authority, tmp_path: Path) -> None:
     with kafka_port(broker(), context, keep_metadata=True) as port:
         found, succeeded = lines(listeners=[{**listener, "upstream": at(port)}])
         assert found[:2] == [
-            f"listeners.0.upstream: {at(port)} answers {SPOKEN}",
-            f"listeners.0.upstream_tls.identities.0: {at(port)} answers {SPOKEN}",
+            f"listeners.0 (A).upstream: {at(port)} answers {SPOKEN}",
+            f"listeners.0 (A).upstream_tls.identities.0: {at(port)} answers {SPOKEN}",
         ]
-        assert found[2].startswith(f"listeners.0.upstream_tls.identities.1: {at(port)} ")
+        assert found[2].startswith(f"listeners.0 (A).upstream_tls.identities.1: {at(port)} ")
         assert "answers" not in found[2]
         assert found[3] == f"own_connection: {at(port)} answers {SPOKEN}, {MAY_READ}"
         assert not succeeded
@@ -135,8 +135,8 @@ def test_unusable_file_of_a_listener(authority: Authority, tmp_path: Path) -> No
     listener = {"name": "A", "listen": "127.0.0.1:0", "upstream_tls": tls}
     with kafka_port(broker(), server_context(authority, "127.0.0.1")) as port:
         found, succeeded = lines(listeners=[{**listener, "upstream": at(port)}])
-        text = f"ca_file: {tmp_path / 'absent'} cannot be used: no such file or directory"
-        assert found[0] == f"listeners.0.upstream: {at(port)} is not asked by TLS: listeners.0.upstream_tls.{text}"
+        text = f"upstream_tls.ca_file: {tmp_path / 'absent'} cannot be used: no such file or directory"
+        assert found[0] == f"listeners.0 (A).upstream: {at(port)} is not asked by TLS: listeners.0 (A).{text}"
         assert not succeeded
 
 
@@ -160,16 +160,30 @@ def test_port_of_another_protocol(authority: Authority) -> None:
             f"upstream: {at(port)} speaks TLS, and upstream_tls is not set",
             f"own_connection: {at(port)} speaks TLS, and own_connection.tls is not set",
         ]
-        assert lines(upstream=at(port)) == (expected, False)
+        assert lines(upstream=at(port), mode="gateway") == (expected, False)
     with kafka_port(broker(), keep_metadata=True) as port:
         expected = [
-            f"{key}: {at(port)} does not speak TLS, and listeners.0.upstream_tls is set"
-            for key in ("listeners.0.upstream", "own_connection")
+            f"{key}: {at(port)} does not speak TLS, and listeners.0 (A).upstream_tls is set"
+            for key in ("listeners.0 (A).upstream", "own_connection")
         ]
         assert lines(listeners=[{**named, "upstream": at(port), "upstream_tls": tls}]) == (expected, False)
     with admin_port() as address:
         expected = [f"{key}: {address} speaks HTTP, not Kafka" for key in ("upstream", "own_connection")]
         assert lines(upstream=str(address)) == (expected, False)
+
+
+def test_tls_that_passes_through(authority: Authority) -> None:
+    """A listener that passes the TLS of its clients through is no failure. One that ends their TLS is one."""
+    own = {"tls": {"ca_file": str(authority.file)}}
+    named = {"name": "A", "listen": "127.0.0.1:0"}
+    with kafka_port(broker(), server_context(authority, "127.0.0.1"), keep_metadata=True) as port:
+        found, succeeded = lines(upstream=at(port), own_connection=own)
+        text = "clients have to speak TLS too, and their connections pass unread"
+        assert (found[0], succeeded) == (f"upstream: {at(port)} speaks TLS: {text}", True)
+        ending = {**named, "upstream": at(port), "tls": authority.issue("own").settings}
+        found, succeeded = lines(listeners=[ending], own_connection=own)
+        text = "speaks TLS, and listeners.0 (A).upstream_tls is not set"
+        assert (found[0], succeeded) == (f"listeners.0 (A).upstream: {at(port)} {text}", False)
 
 
 def test_unreachable_broker() -> None:

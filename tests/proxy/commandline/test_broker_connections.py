@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.proxy.commandline.groups import groups_app
+from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.sidecar import Addresses, run_sidecar
 from tests.certificates import Authority
 from tests.proxy.broker.test_authentication import PASSWORD, USER, SaslBroker
 from tests.proxy.commandline.client_files import PLAIN
@@ -50,7 +52,7 @@ def test_client_certificate(authority: Authority, tmp_path: Path) -> None:
     """The command presents the certificate of the keystore."""
     own = authority.issue("ops.example")
     store = tmp_path / "keystore.pem"
-    store.write_bytes(own.key_file.read_bytes() + own.certificate_file.read_bytes())
+    own.write_together(store)
     keystore = ("ssl.keystore.type=PEM", f"ssl.keystore.location={store}")
     file = properties(tmp_path, *trusting(authority), *keystore)
     with kafka_port(lister(), server_context(authority, "127.0.0.1", wants_certificate=True)) as shell:
@@ -122,20 +124,38 @@ def test_plain_port_with_tls_settings(authority: Authority, tmp_path: Path) -> N
         failed(shell.run("list", "--command-config", file), 2, f"{shell.addresses[0]} {line}")
 
 
-def test_port_of_another_protocol_keeps_the_first_error() -> None:
-    """A port that speaks none of the three protocols is reported with the error of the first attempt."""
-
-    async def close(stream: trio.SocketStream) -> None:
-        await stream.receive_some()
-        await stream.aclose()
+def test_sidecar_without_broker_as_bootstrap() -> None:
+    """A sidecar that cannot reach its broker is not called a broker that wants TLS."""
 
     async def start(nursery: trio.Nursery) -> Address:
-        listeners = await nursery.start(partial(trio.serve_tcp, close, 0, host="127.0.0.1"))
+        config = Config.model_validate({"sidecar_id": "a", "listen": "127.0.0.1:0", "upstream": "127.0.0.1:1"})
+        addresses: Addresses = await nursery.start(partial(run_sidecar, config))
+        return addresses.listen
+
+    with in_thread(start) as address:
+        line = (
+            f"{address} accepts connections and closes them without an answer: "
+            "it may be a sidecar that cannot reach its broker, or a broker older than 0.9"
+        )
+        result = Shell().run("list", bootstrap=address)  # Its output contains the log of the sidecar in this process.
+        assert (result.exit_code, result.stderr) == (2, f"group-sidecar: {line}\n")
+
+
+def test_port_of_another_protocol_keeps_the_first_error() -> None:
+    """A port that answers in none of the three protocols is reported with the error of the first attempt."""
+
+    async def greet(stream: trio.SocketStream) -> None:
+        await stream.send_all(b"220 mail.example ESMTP\r\n")
+        await stream.receive_some()
+
+    async def start(nursery: trio.Nursery) -> Address:
+        listeners = await nursery.start(partial(trio.serve_tcp, greet, 0, host="127.0.0.1"))
         return Address(*listeners[0].socket.getsockname())
 
     with in_thread(start) as address:
-        line = "closed the connection at ApiVersions: it may want TLS, or be older than 0.9"
-        failed(Shell().run("list", bootstrap=address), 2, f"{address} {line}")
+        result = Shell().run("list", bootstrap=address)
+        assert result.exit_code == 1
+        assert "ApiVersionsResponse: a frame of 842149920 bytes" in result.stderr
 
 
 @pytest.mark.parametrize(

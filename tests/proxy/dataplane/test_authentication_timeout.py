@@ -20,6 +20,7 @@ from tests.proxy.dataplane.playbook import Line, broker_state, reply, request
 from tests.proxy.fakes import (
     PassthroughDispatcher,
     RunningProxy,
+    holds,
     read_frame,
     read_to_end,
     reply_frame,
@@ -47,15 +48,14 @@ class SaslDispatcher(PassthroughDispatcher):
 async def silent_client(dispatcher: SaslDispatcher) -> AsyncIterator[tuple[RunningProxy, trio.SocketStream]]:
     """Runs a client that sends nothing."""
     async with running_proxy(dispatcher=dispatcher, timeouts=TIMEOUTS) as shell, await shell.connect() as client:
-        await wait_all_tasks_blocked(0.05)
-        assert shell.connection_manager.connections == 1
+        await holds(lambda: shell.connection_manager.connections == 1)
         yield shell, client
 
 
 async def jump(clock: MockClock, seconds: float) -> None:
     """Advances the clock, and waits for the sweep."""
     clock.jump(seconds + SWEEP_SECONDS)
-    await wait_all_tasks_blocked(0.05)
+    await wait_all_tasks_blocked()
 
 
 async def test_unauthenticated_connection_is_closed(mock_clock: MockClock) -> None:

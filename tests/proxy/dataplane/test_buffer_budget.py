@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from group_sidecar.codecs.headers import REQUEST_HEAD
 from group_sidecar.metrics.listener_counters import CloseReason, ReadPause
@@ -131,7 +132,7 @@ def correlation_of(frame: bytes) -> int:
 async def test_clients_that_do_not_read_keep_to_the_budget() -> None:
     """Clients that do not read hold little beyond the budget. A bystander is served. Later all get their bytes."""
     budget, most = 1_000_000, 40
-    async with running_proxy(sends_large_replies, most_bytes=budget) as shell, AsyncExitStack() as stack:
+    async with running_proxy(sends_large_replies, max_bytes=budget) as shell, AsyncExitStack() as stack:
         bystander = await stack.enter_async_context(await shell.connect())
         clients = [await stack.enter_async_context(await shell.connect()) for _ in range(most)]
         for client in clients:
@@ -141,7 +142,7 @@ async def test_clients_that_do_not_read_keep_to_the_budget() -> None:
         for number in range(200):
             await bystander.send_all(request_frame(number))
             assert await read_frame(bystander) == reply_frame(number)
-        await trio.sleep(0.3)
+        await wait_all_tasks_blocked()
         assert manager.held_bytes < budget + MAX_READ_BYTES + most * FREE_BYTES
         async with trio.open_nursery() as reading:
             for client in clients:
@@ -172,19 +173,22 @@ async def test_partial_replies_complete_one_by_one() -> None:
             return Named("held")
 
     done: list[int] = []
+    all_in_part: list[bool] = []
 
     async def sends_in_halves(stream: trio.SocketStream) -> None:
-        """Sends the second half of a reply a moment after the first, so that all replies are held in part."""
+        """Sends the second half of a reply when all replies are held in part."""
         frame = reply_frame(correlation_of(await read_frame(stream)), bytes(LARGE))
-        await stream.send_all(frame[: LARGE // 2])
-        await trio.sleep(0.2)
+        async with trio.open_nursery() as sending:
+            sending.start_soon(stream.send_all, frame[: LARGE // 2])
+            await holds(lambda: bool(all_in_part) or len(shell.connection_manager._budget._partial_replies) == clients)
+            all_in_part.append(True)
         await stream.send_all(frame[LARGE // 2 :])
 
     async def ask(client: trio.SocketStream) -> None:
         await client.send_all(request_frame(1, b"large"))
         done.append(len(await read_exactly(client, len(reply_frame(1, bytes(LARGE))))))
 
-    async with running_proxy(sends_in_halves, dispatcher=Dispatcher(), most_bytes=1_000_000) as shell:
+    async with running_proxy(sends_in_halves, dispatcher=Dispatcher(), max_bytes=1_000_000) as shell:
         manager, most = shell.connection_manager, 0
         async with trio.open_nursery() as asking:
             for _ in range(clients):
@@ -193,7 +197,7 @@ async def test_partial_replies_complete_one_by_one() -> None:
                 asking.start_soon(ask, client)
             while len(done) < clients:
                 most = max(most, manager.held_bytes)
-                await trio.sleep(0.001)
+                await trio.lowlevel.checkpoint()
         assert most < 1_000_000 + 2 * LARGE
         await holds(lambda: manager._budget.held == 0)
 
@@ -209,7 +213,7 @@ async def test_kept_requests_pause_their_client() -> None:
                 await stream.send_all(reply_frame(correlation_of(await read_frame(stream))))
 
     async with (
-        running_proxy(answers_later, dispatcher=HoldingDispatcher(), most_bytes=20_000) as shell,
+        running_proxy(answers_later, dispatcher=HoldingDispatcher(), max_bytes=20_000) as shell,
         await shell.connect() as client,
     ):
         for number in range(30):
@@ -217,7 +221,7 @@ async def test_kept_requests_pause_their_client() -> None:
         await holds(lambda: shell.counters.read_pauses[ReadPause.BUFFERED_BYTES] > 0)
         before = shell.counters.received_bytes
         await client.send_all(request_frame(30, bytes(1_000)))
-        await trio.sleep(0.1)
+        await wait_all_tasks_blocked()
         assert shell.counters.received_bytes == before
         release.set()
         for number in range(31):

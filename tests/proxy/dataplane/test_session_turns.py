@@ -9,8 +9,8 @@ from group_sidecar.proxy.dataplane.outcomes import OPAQUE, Answer, Pass
 from group_sidecar.proxy.dataplane.session import (
     ANSWER_BYTES_PER_TURN,
     FORGOTTEN_WORK_PER_SECOND,
-    MOST_COUNTED_WORK,
-    MOST_UNCOUNTED_WORK,
+    MAX_COUNTED_WORK,
+    MAX_UNCOUNTED_WORK,
     REQUEST_COST,
 )
 from tests.proxy.dataplane.playbook import (
@@ -101,7 +101,7 @@ def test_single_answers_never_pause() -> None:
 
 def test_recent_work_makes_connection_take_turns() -> None:
     """A connection takes turns while its recent work is too much, however the work is cut. The work is forgotten."""
-    few = MOST_UNCOUNTED_WORK // REQUEST_COST
+    few = MAX_UNCOUNTED_WORK // REQUEST_COST
     book, _ = answering(0)
     book.client(request(ASKED, 1) * (few - 1))
     assert (book.session.takes_turns, book.session.can_use_fast_path) == (False, True)
@@ -111,7 +111,7 @@ def test_recent_work_makes_connection_take_turns() -> None:
         book.client(data)
         assert book.session.takes_turns
     book.client(request(ASKED, 1)[9:])
-    book.now += MOST_COUNTED_WORK / FORGOTTEN_WORK_PER_SECOND
+    book.now += MAX_COUNTED_WORK / FORGOTTEN_WORK_PER_SECOND
     book.client(request(ASKED, 1))
     assert not book.session.takes_turns
 
@@ -121,14 +121,14 @@ def test_counted_work_is_bounded() -> None:
     book, _ = answering(0)
     for _ in range(1_000):
         book.client(request(ASKED, 1) * 10)
-    book.now += (MOST_COUNTED_WORK - MOST_UNCOUNTED_WORK) / FORGOTTEN_WORK_PER_SECOND + 0.001
+    book.now += (MAX_COUNTED_WORK - MAX_UNCOUNTED_WORK) / FORGOTTEN_WORK_PER_SECOND + 0.001
     book.client(request(OTHER, 7))
     assert not book.session.takes_turns
 
 
 def test_questions_behind_a_reply_wait_for_turn() -> None:
     """Work that begins with the broker's reply counts too, and further requests then wait for a turn."""
-    book, made = answering(MOST_UNCOUNTED_WORK)
+    book, made = answering(MAX_UNCOUNTED_WORK)
     book.client(request(OTHER, 7), request(ASKED, 1), request(OTHER, 8), request(ASKED, 1))
     assert (made, book.session.takes_turns) == ([], False)
     book.upstream(reply(7))

@@ -5,12 +5,14 @@ import ssl
 import pytest
 import trio
 import trustme
+from structlog.testing import capture_logs
 
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.tls_detection import MAX_HELLO_BYTES
+from group_sidecar.proxy.handlers.dispatcher import MAX_REPORTED_TLS_HOSTS
 from tests.proxy.dataplane.playbook import Line, broker_state, new_dispatcher
 from tests.proxy.fakes import holds, read_to_end, running_proxy
 
@@ -72,15 +74,23 @@ def test_gateway_closes_tls_connections(capsys: pytest.CaptureFixture[str]) -> N
     assert "closed" in capsys.readouterr().out
 
 
-def test_tls_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """TLS clients of one dispatcher are logged once and counted each time."""
+def test_tls_is_logged_once_for_each_host() -> None:
+    """TLS clients are counted each time and logged once for each host, up to a number of hosts."""
     state = broker_state()
     counters = ListenerCounters(DEFAULT_LISTENER)
     dispatcher = new_dispatcher(state, counters)
-    for _ in range(3):
-        Line(state, dispatcher=dispatcher).client(HELLO)
+
+    def logged(*hosts: str) -> list[str]:
+        """Returns the hosts that the log names after a connection of each of these hosts."""
+        with capture_logs() as entries:
+            for host in hosts:
+                Line(state, client_host=host, dispatcher=dispatcher).client(HELLO)
+        return [entry["client"] for entry in entries]
+
+    assert logged("10.0.0.1", "10.0.0.2", "10.0.0.1") == ["10.0.0.1", "10.0.0.2"]
     assert counters.tls_passed == 3
-    assert capsys.readouterr().out.count("a client speaks TLS") == 1
+    many = [f"10.1.0.{number}" for number in range(MAX_REPORTED_TLS_HOSTS)]
+    assert logged(*many) == many[:-2]
 
 
 def test_tls_hello_after_request_is_not_tls() -> None:

@@ -15,7 +15,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from hypothesis import example, given, settings
 
 from group_sidecar.metrics.listener_counters import CloseReason
+from group_sidecar.proxy.dataplane.connection import CONTROL_RECORD_COST
 from group_sidecar.proxy.dataplane.endpoint_socket import MAX_READ_BYTES, EndpointSocket, SplicePipe
+from group_sidecar.proxy.dataplane.session import DEFERRED_COST, FORGOTTEN_WORK_PER_SECOND, MAX_UNCOUNTED_WORK
 from group_sidecar.proxy.dataplane.tls_endpoint import MAX_RECORDS, TlsEndpoint, TlsState
 from tests.certificates import Authority
 from tests.proxy.dataplane.playbook import reply
@@ -28,6 +30,8 @@ ONE_BY_ONE = fast_path.Outbox(False)
 HOST = "localhost"
 HANDSHAKE, APPLICATION_DATA, KEY_UPDATE = 22, 23, 24
 """The types of RFC 8446, 4 and 5.1."""
+COSTLY_RECORDS = MAX_UNCOUNTED_WORK // CONTROL_RECORD_COST + 1
+"""With so many control records in a chunk, a connection is read in turns."""
 
 
 class TlsPeer:
@@ -124,11 +128,14 @@ def test_all_ways_behave_alike(contexts: Contexts, script: list[Step]) -> None:
         play(script, every)
 
 
-class ClientKeys:
-    """The keys with which a client encrypts its data, from the secrets that OpenSSL writes down (RFC 8446, 7.1)."""
+class PeerKeys:
+    """The keys with which a peer encrypts its data, from the secrets that OpenSSL writes down (RFC 8446, 7.1).
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret, self._records = secret, 0
+    `records`: how many records the peer has sent with these keys.
+    """
+
+    def __init__(self, secret: bytes, records: int = 0) -> None:
+        self._secret, self._records = secret, records
 
     def record(self, kind: int, content: bytes) -> bytes:
         """Returns the next record (RFC 8446, 5.2)."""
@@ -138,9 +145,9 @@ class ClientKeys:
         self._records += 1
         return head + AESGCM(self._derived(b"key", 32)).encrypt(nonce.to_bytes(12, "big"), plain, head)
 
-    def updated(self) -> "ClientKeys":
+    def updated(self) -> "PeerKeys":
         """Returns the keys after a key update (RFC 8446, 7.2)."""
-        return ClientKeys(self._derived(b"traffic upd", 48))
+        return PeerKeys(self._derived(b"traffic upd", 48))
 
     def _derived(self, label: bytes, size: int) -> bytes:
         name = b"tls13 " + label
@@ -169,14 +176,25 @@ def test_key_update_is_answered_in_order(contexts: Contexts, outbox: Any) -> Non
         assert bytes(world.to_client) == reply(1, b"t" * 8) + reply(2, b"t" * 8)
 
 
-def client_keys(contexts: Contexts) -> ClientKeys:
+def client_keys(contexts: Contexts) -> PeerKeys:
     """Returns the keys of the client in the last world that was made."""
+    to_sidecar, _ = secrets(contexts, "CLIENT_TRAFFIC_SECRET_0")
+    return PeerKeys(to_sidecar)
+
+
+def broker_keys(contexts: Contexts) -> PeerKeys:
+    """Returns the keys of the broker in the last world that was made."""
+    _, to_sidecar = secrets(contexts, "SERVER_TRAFFIC_SECRET_0")
+    return PeerKeys(to_sidecar, contexts.server.num_tickets)
+
+
+def secrets(contexts: Contexts, label: str) -> list[bytes]:
+    """Returns the secrets of the last two connections."""
     lines = map(str.split, contexts.secrets.read_text().splitlines())
-    *_, to_sidecar, _ = (line[2] for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
-    return ClientKeys(bytes.fromhex(to_sidecar))
+    return [bytes.fromhex(line[2]) for line in lines if line[0] == label][-2:]
 
 
-def key_updates(keys: ClientKeys, count: int, *, demands_reply: bool) -> tuple[bytes, ClientKeys]:
+def key_updates(keys: PeerKeys, count: int, *, demands_reply: bool) -> tuple[bytes, PeerKeys]:
     """Returns the records of so many key updates, and the keys after them."""
     sent = bytearray()
     for _ in range(count):
@@ -209,3 +227,42 @@ def test_a_client_that_demands_many_key_updates_is_closed(contexts: Contexts, ou
         peer.socket.sendall(sent)
         world.go()
         assert world.counters.connections_closed[CloseReason.TLS_FAILED] == 1
+
+
+@pytest.mark.parametrize("outbox", [TOGETHER, ONE_BY_ONE, None], ids=["together", "one by one", "not compiled"])
+def test_client_with_control_records_is_read_in_turns(contexts: Contexts, outbox: Any) -> None:
+    """A client that sends many control records before a request is read in turns, and its request is forwarded."""
+    with tls_world(contexts, outbox) as world:
+        sent, keys = key_updates(client_keys(contexts), COSTLY_RECORDS, demands_reply=False)
+        peer: Any = world.client
+        peer.socket.sendall(sent + keys.record(APPLICATION_DATA, asked(PASSED, 1, 5)))
+        world.way.client_ready(EPOLLIN)
+        world.leave()
+        assert world.connection.session.takes_turns
+        assert not world.connection.session.can_use_fast_path
+        world.go()
+        assert bytes(world.to_broker) == asked(PASSED, 1, 5)
+
+
+@pytest.mark.parametrize("outbox", [TOGETHER, ONE_BY_ONE, None], ids=["together", "one by one", "not compiled"])
+def test_reply_after_control_records_counts_as_work(contexts: Contexts, outbox: Any) -> None:
+    """A broker that sends many control records before a reply has caused the work of both.
+
+    The work of the records alone would be forgotten when the client asks again.
+    """
+    with tls_world(contexts, outbox) as world:
+        world.client.sendall(asked(SHOWN, 1, 5))
+        world.go()
+        sent, keys = key_updates(broker_keys(contexts), COSTLY_RECORDS, demands_reply=False)
+        peer: Any = world.broker
+        peer.socket.sendall(sent + keys.record(APPLICATION_DATA, world.owed(100)))
+        world.way.upstream_ready(EPOLLIN)
+        world.leave()
+        too_much = COSTLY_RECORDS * CONTROL_RECORD_COST - MAX_UNCOUNTED_WORK
+        world.rounds.now += (too_much + DEFERRED_COST // 2) / FORGOTTEN_WORK_PER_SECOND
+        world.client.sendall(asked(PASSED, 2, 5))
+        world.way.client_ready(EPOLLIN)
+        world.rounds.take_turns()
+        assert world.connection.session.takes_turns
+        world.go()
+        assert bytes(world.to_client) == reply(1, b"t" * 100)

@@ -19,9 +19,9 @@ def body(name: str) -> bytes:
 class Dispatcher:
     """Decodes questions and keeps the answers to them."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self.traffic = TrafficCounters()
-        self.remembered = ReplyCache(most_bytes, self.traffic)
+        self.remembered = ReplyCache(max_bytes, self.traffic)
 
     def read(self, name: str, version: int = 0) -> CachedRequest:
         return self.remembered.read(API, version, body(name))

@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 import trio
 
-from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
-from group_sidecar.proxy.config.listener_sections import Listener
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.listeners import server as server_module
 from group_sidecar.proxy.listeners.acceptor import Acceptor
 from group_sidecar.proxy.listeners.admission import AdmissionLimits
-from group_sidecar.proxy.listeners.handshakes import AcceptedEndpoint, ListenerHandshakes, handshakes_of
+from group_sidecar.proxy.listeners.handshakes import AcceptedEndpoint, ListenerHandshakes
 from tests.proxy.fakes import RunningProxy, holds, read_frame, read_to_end, reply_frame, request_frame, running_proxy
+from tests.proxy.listeners.tls_shell import listener, proxy
 
 ACCEPTORS = list(dict.fromkeys((Acceptor, server_module.ACCEPTOR)))
 RATE = 20
@@ -43,7 +43,7 @@ async def open_from(shell: RunningProxy, host: str) -> trio.SocketStream:
 
 async def test_address_with_too_many_connections_is_turned_away(capsys: pytest.CaptureFixture[str]) -> None:
     """Further connections of one address are closed and counted. Other addresses and later connections are served."""
-    async with running_proxy(most_per_address=2) as shell, AsyncExitStack() as stack:
+    async with running_proxy(max_per_address=2) as shell, AsyncExitStack() as stack:
         first, second = [await stack.enter_async_context(await open_from(shell, "127.0.0.2")) for _ in range(2)]
         for client in (first, second):
             await asks(client)
@@ -63,9 +63,24 @@ async def test_address_with_too_many_connections_is_turned_away(capsys: pytest.C
     assert "limits.connections_per_address" in said
 
 
+async def test_each_limit_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """A client that one limit has turned away does not silence the warning of another limit."""
+    admission = AdmissionLimits(connections=2)
+    async with running_proxy(max_per_address=1, admission=admission) as shell, AsyncExitStack() as stack:
+        for host, reason in (("127.0.0.2", CloseReason.ADDRESS_LIMIT), ("127.0.0.3", CloseReason.CONNECTION_LIMIT)):
+            await asks(await stack.enter_async_context(await open_from(shell, host)))
+            async with await open_from(shell, host) as refused:
+                await is_closed(refused)
+            await shell.closed(reason)
+    said = capsys.readouterr().out
+    assert said.count("a client was turned away") == 2
+    assert "limits.connections_per_address" in said
+    assert "limits.connections," in said
+
+
 async def test_connections_that_fail_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that ends before it is joined with a broker connection no longer counts."""
-    async with running_proxy(most_per_address=1) as shell:
+    async with running_proxy(max_per_address=1) as shell:
         real, failing = shell.connection_manager.add, [OSError("as if"), RuntimeError("as if")]
 
         def add(*arguments: object) -> None:
@@ -81,18 +96,13 @@ async def test_connections_that_fail_do_not_count(monkeypatch: pytest.MonkeyPatc
         await holds(lambda: len(shell.connection_manager.per_address) == 0)
 
 
-def with_proxy_header(counters: ListenerCounters) -> ListenerHandshakes | None:
-    settings = {"name": "x", "listen": "127.0.0.1:0", "upstream": "127.0.0.1:1", "proxy_protocol": True}
-    return handshakes_of(Listener.model_validate(settings), counters, 10)
-
-
 def header(host: str) -> bytes:
     return f"PROXY TCP4 {host} 10.9.9.9 1000 9092\r\n".encode()
 
 
 async def test_host_of_proxy_header_counts() -> None:
     """Behind a load balancer, the host in the PROXY header has the limit, and not the load balancer."""
-    async with running_proxy(most_per_address=1, handshakes=with_proxy_header) as shell, AsyncExitStack() as stack:
+    async with proxy({"proxy_protocol": True}, max_per_address=1) as shell, AsyncExitStack() as stack:
         for number in range(3):
             client = await stack.enter_async_context(await shell.connect())
             await asks(client, header(f"10.0.0.{number}"))
@@ -154,9 +164,8 @@ async def test_failed_handshake_ends_one_connection(capsys: pytest.CaptureFixtur
             return await super().accept(descriptor, received)
 
     failures: list[Exception] = [TypeError("as if")]
-    plain = Listener.model_validate({"name": "x", "listen": "127.0.0.1:0", "upstream": "127.0.0.1:1"})
-    with_handshakes = lambda counters: Failing(plain, counters, 10)  # noqa: E731
-    async with running_proxy(most_per_address=1, handshakes=with_handshakes) as shell:
+    with_handshakes = lambda counters: Failing(listener(), counters, 10)  # noqa: E731
+    async with running_proxy(max_per_address=1, handshakes=with_handshakes) as shell:
         async with await shell.connect() as client:
             await is_closed(client)
         await shell.closed(CloseReason.ERROR)

@@ -18,7 +18,7 @@ from group_sidecar.proxy.listeners.broker_certificates import BrokerCertificates
 from group_sidecar.proxy.tls.contexts import UnusableFileError
 from tests.certificates import Authority, Certificate
 from tests.proxy.fakes import PassthroughDispatcher, RunningProxy, echo, read_frame, reply_frame, request_frame
-from tests.proxy.listeners.test_handshakes import HOST, VERSIONS, Memory, over_tls, proxy
+from tests.proxy.listeners.tls_shell import HOST, VERSIONS, Memory, over_tls, proxy
 
 NAMES = ("alice", "bob", "carol")
 
@@ -167,18 +167,13 @@ async def test_resumed_client_keeps_its_certificate(pki: Pki, version: ssl.TLSVe
 async def test_replaced_certificate_is_another_user(pki: Pki, tmp_path: Path) -> None:
     """A certificate that was replaced is used for new connections. It has a new number, and resumes no old session."""
     file = tmp_path / "both.pem"
-
-    def install(name: str) -> None:
-        certificate = pki.upstream[name]
-        file.write_bytes(certificate.key_file.read_bytes() + certificate.certificate_file.read_bytes())
-
     settings = pki.settings()
     settings["upstream_tls"]["identities"] = [{"subject": ".*", "certificate_file": str(file)}]
-    install("alice")
+    pki.upstream["alice"].write_together(file)
     async with staged(pki, settings) as stage:
         await stage.visit(pki.client("alice"))
         await stage.visit(pki.client("alice"))
-        install("bob")
+        pki.upstream["bob"].write_together(file)
         await stage.visit(pki.client("alice"))
     assert stage.users == ["upstream-alice", "upstream-alice", "upstream-bob"]
     assert [tls.session_reused for tls in stage.seen] == [False, True, False]
