@@ -37,6 +37,7 @@ def line(**changes: Any) -> str:
 
 
 VERDICT = {"policy": "p", "error_code": 77, "client_id": "c", "client_host": "/h", "size": 2, "limit": 2}
+MEMBER = {"kind": "member", "member_id": "m", "client_id": "c", "client_host": "/h", "change": "joined"}
 GOOD = (
     line(),
     line(offset=0),
@@ -52,6 +53,8 @@ GOOD = (
     line(kind="heartbeat", sample={"groups": 3}),
     line(kind="refusal", **VERDICT),
     line(kind="audit", **VERDICT),
+    line(**MEMBER),
+    line(**MEMBER, principal="User:CN=größe, O=x"),
     line(
         kind="group",
         protocol="classic",
