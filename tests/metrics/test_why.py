@@ -178,8 +178,8 @@ def test_causes_are_counted_by_principal() -> None:
         for principal in users
     ]
     del cells[-1]["by"]["principal"]
-    causes = why(cells, 0.0, HOUR)["causes"]
-    assert [(cause["by"]["principal"], cause["count"]) for cause in causes] == [("User:a", 2), ("", 1)]
+    found: dict[str, Any] = why(cells, 0.0, HOUR)
+    assert [(cause["by"]["principal"], cause["count"]) for cause in found["causes"]] == [("User:a", 2), ("", 1)]
 
 
 def test_summary_names_most_frequent_causes() -> None:

@@ -161,7 +161,9 @@ def test_valid_lines_become_records(spark: SparkSession) -> None:
         "group": 1,
         "refusal": 1,
         "audit": 1,
+        "member": 2,
     }
+    assert {row["principal"] for row in found if row["kind"] == "member"} == {None, "User:CN=größe, O=x"}
     assert [row["sample"] for row in found if row["kind"] == "heartbeat"] == [{"groups": 3.0}]
     commits = records.where("group = 'größe ☂'").select(
         "version", "sidecar", "boot", "seq", "topic", "partition", "offset", F.unix_millis("emitted_at")
