@@ -74,7 +74,15 @@ def _rebalanced(shape: Shape, group: int, moment: int, cause: int, seconds: floa
         host = f"/10.0.{group % 250}.{moment % 250}"
         yield Event(
             moment,
-            Member(group=name, member_id=member, instance_id=None, client_id="client", client_host=host, change=change),
+            Member(
+                group=name,
+                member_id=member,
+                instance_id=None,
+                client_id="client",
+                client_host=host,
+                principal=None,
+                change=change,
+            ),
             -1,
         )
     rebalance = Rebalance(

@@ -265,9 +265,8 @@ def _size(kept: Fact | RefusalRun) -> int:
         size += getsizeof(getattr(fact, name))
     for name in shape.member_fields:
         if (member := getattr(fact, name)) is not None:
-            size += MEMBER_BYTES + sum(
-                map(getsizeof, (member.member_id, member.client_id, member.client_host, member.instance_id))
-            )
+            texts = member.member_id, member.client_id, member.client_host, member.instance_id, member.principal
+            size += MEMBER_BYTES + sum(map(getsizeof, texts))
     return size
 
 

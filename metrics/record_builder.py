@@ -128,6 +128,7 @@ def _member(fact: MemberJoined | MemberGone, change: str) -> Member:
         instance_id=fact.instance_id,
         client_id=fact.client_id,
         client_host=fact.client_host,
+        principal=fact.principal or None,
         change=change,
     )
 

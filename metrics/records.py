@@ -170,6 +170,7 @@ class Member(Body):
     instance_id: Annotated[str | None, Note("group.instance.id; null for a dynamic member, or where it is not known.")]
     client_id: Annotated[str, Note("The client's own name for itself.")]
     client_host: Annotated[str, Note("The client's address, as Kafka prints it.")]
+    principal: Annotated[str | None, Note("The client's user, as Kafka writes it; null if it is not known.")]
     change: Annotated[str, Note("joined, left, expired, dropped, removed, kicked or fenced.")]
 
 

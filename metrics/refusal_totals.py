@@ -19,7 +19,7 @@ MAX_RUNS_PER_GROUP = 200
 """Maximum number of runs of one group, and therefore of pairs of client and reason."""
 
 _Key = tuple[str, int, str, str, str, bool]
-"""Policy, error code, client id, client host, and whether the refusal was enforced."""
+"""Policy, error code, client id, client host, principal, and whether the refusal was enforced."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ MAX_CAUSES = 4
 _SPANS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 _NUMBERS = ("", "once", "twice")
 _REFUSED = ("policy", "error", "client_id", "client_host", "principal")
-_NAMED = ("client_id", "client_host", "instance_id")
+_NAMED = ("client_id", "client_host", "instance_id", "principal")
 
 
 def why(
@@ -88,7 +88,7 @@ def _refused(runs: Iterable[Cells], begin: str) -> list[dict[str, object]]:
     """Returns the refused clients with the reasons and counts, the most frequent first."""
     found: dict[object, dict[str, Any]] = {}
     for run in runs:
-        client_and_reason = {name: run.get(name, "") for name in _REFUSED}  # Older sidecars report no principal.
+        client_and_reason = {name: run.get(name, "") for name in _REFUSED}
         made = found.setdefault(
             tuple(client_and_reason.values()),
             {**client_and_reason, "count": 0, "first_at": max(_first_refused_at(run), begin), "last_at": run["at"]},
@@ -122,7 +122,7 @@ class _Cause:
 
     def as_json(self) -> dict[str, object]:
         """Returns the cause as JSON values."""
-        by = {name: self.by[name] for name in _NAMED} if self.by else None
+        by = {name: self.by.get(name, "") for name in _NAMED} if self.by else None
         sentence = f"{_format_times(self.count).capitalize()} because {self.because}."
         return {
             "cause": self.cause,
@@ -141,7 +141,8 @@ def _causes(completed: Sequence[Cells], kept: Sequence[Cells]) -> list[_Cause]:
     for cell in reversed(completed):
         by, gone = cell["by"], cell["reason"] in (RebalanceReason.LEAVE, RebalanceReason.EXPIRED)
         how = departures.get(by["member_id"], "") if by and gone else ""  # A member that joined may have left since.
-        key = cell["cause"], tuple(by[name] for name in _NAMED) if by else None, _without_numbers(cell["said"]), how
+        named = tuple(by.get(name, "") for name in _NAMED) if by else None
+        key = cell["cause"], named, _without_numbers(cell["said"]), how
         made = found.setdefault(key, _Cause(cell["cause"], cell["reason"], by, cell["said"], how))
         made.count += 1
         made.joined = max(made.joined, cell["joined"])
@@ -182,13 +183,15 @@ def _format_span(seconds: float) -> str:
 
 
 def _client_label(by: Cells | None) -> str:
-    """Returns a label for people: the client's name, and its address without Kafka's slash."""
+    """Returns a label for people: the client's name, its address without Kafka's slash, and its principal."""
     if by is None or not (by["client_id"] or by["client_host"]):
         return f"member {by['member_id']}" if by and by["member_id"] else "a member that is not known"
     name = by["client_id"] or "a client without a name"
     if by["instance_id"]:
         name += f" ({by['instance_id']})"
-    return f"{name} at {by['client_host'].removeprefix('/')}" if by["client_host"] else str(name)
+    if by["client_host"]:
+        name += f" at {by['client_host'].removeprefix('/')}"
+    return f"{name} as {by['principal']}" if by.get("principal") else str(name)
 
 
 def _quoted(cause: _Cause) -> str:

@@ -139,7 +139,7 @@ class GroupMaxSize(Policy):
             return limits.classic
         return limits.consumer if group.kind is GroupKind.CONSUMER else None
 
-    def judge(self, request: Struct, group: GroupView) -> Verdict:
+    def judge(self, request: Struct, group: GroupView, principal: str) -> Verdict:
         """See Policy."""
         if isinstance(request, ConsumerGroupHeartbeatRequest):
             return self._judge_heartbeat(request, group)

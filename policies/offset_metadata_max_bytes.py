@@ -40,7 +40,7 @@ class OffsetMetadataMaxBytes(Policy):
     def __init__(self, settings: OffsetMetadataSettings) -> None:
         self.settings: OffsetMetadataSettings = settings
 
-    def judge(self, request: Struct, group: GroupView) -> Verdict:
+    def judge(self, request: Struct, group: GroupView, principal: str) -> Verdict:
         """See Policy."""
         assert isinstance(request, OffsetCommitRequest | TxnOffsetCommitRequest)
         limit = self.settings.limit

@@ -77,12 +77,13 @@ class Policy(ABC):
         return frozenset({self.error_code})
 
     @abstractmethod
-    def judge(self, request: Struct, group: GroupView) -> Verdict:
+    def judge(self, request: Struct, group: GroupView, principal: str) -> Verdict:
         """Returns the verdict on a request.
 
         Args:
             request: a request of one of the judged APIs.
             group: the request's group. Without `confirms_with_broker`, the view may be empty.
+            principal: the client's user as Kafka writes it; empty if it is not known, as with PLAIN.
         """
 
     def max_members(self, group: GroupView) -> int | None:

@@ -46,6 +46,7 @@ class JoiningMember:
         will_park: whether the join waits at the broker for a generation. False if the broker only issues a member id
             (KIP-394).
         reason: the reason that the client gives (KIP-800).
+        principal: see `Exchange`.
     """
 
     token: str
@@ -59,6 +60,7 @@ class JoiningMember:
     protocols: tuple[tuple[str, bytes], ...]
     will_park: bool
     reason: str = ""
+    principal: str = ""
 
     def member_info(self, member_id: str) -> MemberInfo:
         """Returns the identity of the joining member under the given member id."""
@@ -67,6 +69,7 @@ class JoiningMember:
             client_id=self.client_id,
             client_host=self.client_host,
             instance_id=self.instance_id,
+            principal=self.principal,
         )
 
 
@@ -123,13 +126,14 @@ class JoinAccepted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberActivity(Event):
-    """The broker accepted a request of this member and generation."""
+    """The broker accepted a request of this member and generation. `principal`: see `Exchange`."""
 
     member_id: str
     instance_id: str | None
     generation: int
     client_id: str
     client_host: str
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +331,7 @@ class ConsumerMemberSeen(Event):
     """The broker accepted a KIP-848 heartbeat. If `epoch` is below 0, the member leaves.
 
     `may_change_group`: whether the broker may have written a record. `is_join`: whether the client asked to join.
+    `principal`: see `Exchange`.
     """
 
     member_id: str
@@ -336,17 +341,19 @@ class ConsumerMemberSeen(Event):
     client_host: str
     may_change_group: bool = True
     is_join: bool = False
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerJoinSent(Event):
     """The first KIP-848 heartbeat of a member was sent to the broker.
 
-    `member_key`: the member id; the request's token if the request has no member id.
+    `member_key`: the member id; the request's token if the request has no member id. `principal`: see `Exchange`.
     """
 
     member_key: str
     client_host: str
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

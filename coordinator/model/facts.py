@@ -84,12 +84,14 @@ class MemberInfo:
         member_id: empty if the broker has not issued an id yet.
         client_id: empty if only the member id is known.
         client_host: the host as Kafka prints it; empty if only the member id is known.
+        principal: the client's user as Kafka writes it; empty if it is not known.
     """
 
     member_id: str
     client_id: str
     client_host: str
     instance_id: str | None = None
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,23 +160,31 @@ class RebalanceCompleted(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberJoined(Fact):
-    """A member joined that was not in the group before. `said` is the reason that its client gave (KIP-800)."""
+    """A member joined that was not in the group before. `said` is the reason that its client gave (KIP-800).
+
+    `principal` is the same as in a `MemberInfo`.
+    """
 
     member_id: str
     client_id: str
     client_host: str
     instance_id: str | None = None
+    principal: str = ""
     said: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberGone(Fact):
-    """A member is no longer in the group. `said` is the reason that the request to leave gave (KIP-800)."""
+    """A member is no longer in the group. `said` is the reason that the request to leave gave (KIP-800).
+
+    `principal` is the same as in a `MemberInfo`.
+    """
 
     member_id: str
     client_id: str
     client_host: str
     instance_id: str | None = None
+    principal: str = ""
     how: Departure
     said: str = ""
 

@@ -93,6 +93,7 @@ class MemberView:
     Attributes:
         client_host: the host from which the member's requests arrive. `broker_host` if no request was seen.
         broker_host: the host that the broker reports for the member; empty if the broker has not reported one.
+        principal: the user of the member's last request, as Kafka writes it; empty if it is not known.
         since: when the member was first seen in the group. Members from one record or reply have the same time.
     """
 
@@ -101,6 +102,7 @@ class MemberView:
     client_id: str = ""
     client_host: str = ""
     broker_host: str = ""
+    principal: str = ""
     metadata: bytes = b""
     assignment: bytes = b""
     since: float = 0.0
@@ -121,7 +123,7 @@ class ConsumerMemberView:
 
     Attributes:
         epoch: the epoch of the member, which follows the group's epoch; 0 before its first assignment.
-        client_host, broker_host: the same as in a `MemberView`.
+        client_host, broker_host, principal: the same as in a `MemberView`.
         assignment: the partitions that the member owns and may keep.
         revoking: the partitions that the member owns and has to give up.
         target_assignment: the partitions that the member will own.
@@ -136,6 +138,7 @@ class ConsumerMemberView:
     client_id: str = ""
     client_host: str = ""
     broker_host: str = ""
+    principal: str = ""
     subscribed_topic_names: tuple[str, ...] = ()
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None

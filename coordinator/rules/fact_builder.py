@@ -37,6 +37,7 @@ def member_gone_facts(
             client_id=member.client_id,
             client_host=member.client_host,
             instance_id=member.instance_id,
+            principal=member.principal,
             how=departure,
             said=reason,
         )
@@ -70,6 +71,7 @@ def member_noticed_facts(group: Group, members: Iterable[Member], now: float, re
             client_id=member.client_id,
             client_host=member.client_host,
             instance_id=member.instance_id,
+            principal=member.principal,
             said=reason,
         )
         for member in members

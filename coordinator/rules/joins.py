@@ -100,7 +100,9 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         return []  # A reply with a later generation has overtaken this one.
     if group.kind is not GroupKind.CLASSIC and group.members:
         group.pending_joins.remove_join(event.joining.token)
-        group.pending_joins.unlogged_members.add_joining(event.member_id, now, event.joining.client_host)
+        group.pending_joins.unlogged_members.add_joining(
+            event.member_id, now, event.joining.client_host, event.joining.principal
+        )
         return _add_member(
             group, event, now
         )  # A classic member of a KIP-848 group, which has epochs instead of generations.
@@ -141,7 +143,7 @@ def _add_member(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     if (old := group.roster.predecessor(joining.instance_id, event.member_id)) is not None:
         facts += _replace_static(group, old, event, now)
     member = group.add_member(joining, event.member_id, now)
-    if member.identify(joining.client_id, joining.client_host):
+    if member.identify(joining.client_id, joining.client_host, joining.principal):
         facts += member_joined_facts(group, [member], now, joining.reason)
     return facts
 

@@ -268,11 +268,13 @@ def _take_view(group: Group, view: ConsumerGroupView, now: float, *, is_live: bo
 
 def _new_member(group: Group, member_view: ConsumerMemberView, now: float) -> Member:
     """Returns a new member that the log contains. The reply to its first heartbeat may not have been seen yet."""
+    true_host, principal = group.pending_joins.unlogged_members.client_of(member_view.member_id)
     return Member(
         member_id=member_view.member_id,
         since=now,
         instance_id=member_view.instance_id,
         client_id=member_view.client_id,
-        true_host=group.pending_joins.unlogged_members.host_of(member_view.member_id),
+        true_host=true_host,
+        principal=principal,
         seen_at=FOREVER,
     )

@@ -87,7 +87,12 @@ def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Mem
     the request.
     """
     member = group.members.get(event.member_id)
-    if member is not None and member.true_host == event.client_host and event.generation == group.generation:
+    if (
+        member is not None
+        and member.principal is event.principal
+        and member.true_host == event.client_host
+        and event.generation == group.generation
+    ):
         return member, []  # By far the most frequent case.
     if event.generation < group.generation and event.sent_at < group.generation_at:
         return None, []
@@ -99,7 +104,7 @@ def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Mem
         group.adopt_generation(event.generation, now)
         group.touch(now)
     if member is not None and member.client_host:
-        group.set_true_host(member, event.client_host)
+        group.set_client(member, event.client_host, event.principal)
         return member, []
     if event.member_id in group.left_member_ids:
         return None, []
@@ -116,7 +121,7 @@ def _new_or_returned_member(group: Group, event: MemberActivity, now: float) -> 
             group.lifecycle.find_member()
             group.rebalances.drop()
         group.roster.include(member)
-    member.identify(event.client_id, event.client_host)
+    member.identify(event.client_id, event.client_host, event.principal)
     group.touch(now)
     return member, member_noticed_facts(group, [member], now)
 
@@ -124,7 +129,7 @@ def _new_or_returned_member(group: Group, event: MemberActivity, now: float) -> 
 def synced(group: Group, event: Synced, now: float) -> list[Fact]:
     """Stores the assignment in the reply to a sync. The first such reply shows that the generation is stable."""
     if group.kind is not GroupKind.CLASSIC:
-        return _refresh(group, event.member_id, event.sent_at, now, event.client_host)
+        return _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
     member, facts = _active_member(group, event, now)
     if member is None:
         return []
@@ -148,7 +153,7 @@ def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
     This does not count as a change of the group, unless the list of groups shows the group differently.
     """
     if group.kind is not CLASSIC:
-        return _refresh(group, event.member_id, event.sent_at, now, event.client_host)
+        return _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
     member, facts = _active_member(group, event, now)
     if member is None:
         return []
@@ -164,16 +169,18 @@ def _still_stable(group: Group, now: float) -> None:
         group.disprove_rebalance(now)
 
 
-def _refresh(group: Group, member_id: str, sent_at: float, now: float, client_host: str = "") -> list[Fact]:
+def _refresh(
+    group: Group, member_id: str, sent_at: float, now: float, client_host: str = "", principal: str = ""
+) -> list[Fact]:
     """Resets the session timer of a known member, which may be overdue. `client_host` is empty if unknown."""
     facts: list[Fact] = []
     if (back := group.roster.restore(member_id)) is not None:
-        group.set_true_host(back, client_host)
+        group.set_client(back, client_host, principal)
         group.touch(now)
         facts += member_noticed_facts(group, [back], now)
     if (member := group.members.get(member_id)) is not None:
         group.roster.record_activity(member, sent_at)
-        group.set_true_host(member, client_host)
+        group.set_client(member, client_host, principal)
     return facts
 
 
@@ -309,7 +316,7 @@ def described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
 
 def consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:
     """Counts a new member of a KIP-848 group whose first heartbeat has no reply yet."""
-    group.pending_joins.unlogged_members.add_joining(event.member_key, now, event.client_host)
+    group.pending_joins.unlogged_members.add_joining(event.member_key, now, event.client_host, event.principal)
     return []
 
 
@@ -323,7 +330,7 @@ def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) ->
     """Applies the heartbeat of a KIP-848 member that is alive, joins, or leaves. The log shows everything else."""
     if event.is_join:
         group.roster.forget_departure(event.member_id)
-        group.pending_joins.unlogged_members.add_joining(event.member_id, now, event.client_host)
+        group.pending_joins.unlogged_members.add_joining(event.member_id, now, event.client_host, event.principal)
         if event.instance_id and (old := group.roster.predecessor(event.instance_id, event.member_id)) is not None:
             group.pending_joins.unlogged_members.add_leaving(old.member_id, now)
     elif event.epoch == _LEAVE_EPOCH:
@@ -333,7 +340,7 @@ def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) ->
     if group.consumer is not None or event.epoch == _LEAVE_STATIC_EPOCH:
         if (known := group.members.get(event.member_id)) is not None:
             group.roster.recognise(known)
-            group.set_true_host(known, event.client_host)
+            group.set_client(known, event.client_host, event.principal)
         return []  # The log shows the rest.
     group.lifecycle.become_consumer(event.epoch)
     if event.epoch == _LEAVE_EPOCH:
@@ -345,7 +352,7 @@ def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) ->
             group, cause_of_departure(here, Departure.LEFT) if here else CauseDetails(), now
         )
     group.lifecycle.report(GroupState.STABLE)
-    facts = _refresh(group, event.member_id, event.sent_at, now, event.client_host)
+    facts = _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
     if event.member_id in group.members:
         return facts
     member = Member(
@@ -354,6 +361,7 @@ def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) ->
         instance_id=event.instance_id,
         client_id=event.client_id,
         true_host=event.client_host,
+        principal=event.principal,
         session_timeout_ms=CONSUMER_SESSION_MS,
         seen_at=event.sent_at,
         seen_on_wire=True,

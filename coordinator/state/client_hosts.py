@@ -1,6 +1,7 @@
-"""Puts the true hosts of members into views and replies.
+"""Puts the true hosts of members into views and replies, and their principals into views.
 
-The broker sees all clients at the sidecar's host, and reports that host for each member.
+The broker sees all clients at the sidecar's host, and reports that host for each member. Kafka's replies have no
+principals.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,11 +12,11 @@ from typing import Any, Protocol, TypeVar
 from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsResponse
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.model.views import ConsumerGroupView
+from group_sidecar.coordinator.model.views import ConsumerGroupView, ConsumerMemberView
 from group_sidecar.coordinator.state.member import Member
 
 Description = TypeVar("Description", bound=Any)
-"""A description of a group in a view or a reply. Each of its members has an id and a host."""
+"""A description of a group in a reply. Each of its members has an id and a host."""
 
 
 class MemberTables(Protocol):
@@ -30,9 +31,17 @@ class MemberTables(Protocol):
         """The members whose sessions must have expired, by member id."""
 
 
-def with_true_hosts(view: ConsumerGroupView, members: Mapping[str, Member]) -> ConsumerGroupView:
-    """Returns a view from the log with the true hosts of the members, as far as they are known."""
-    return _with_hosts(view, lambda member_id: members[member_id].true_host if member_id in members else "")
+def with_clients(view: ConsumerGroupView, members: Mapping[str, Member]) -> ConsumerGroupView:
+    """Returns a view from the log with the true hosts and principals of the members; the same object without any."""
+    named = tuple(_with_client(each, members.get(each.member_id)) for each in view.members)
+    same = all(new is old for new, old in zip(named, view.members, strict=True))
+    return view if same else replace(view, members=named)
+
+
+def _with_client(view: ConsumerMemberView, member: Member | None) -> ConsumerMemberView:
+    if member is None or not member.true_host:
+        return view
+    return replace(view, client_host=member.true_host, principal=member.principal)
 
 
 def reply_with_true_hosts(reply: Struct, groups: Mapping[str, MemberTables]) -> Struct:

@@ -38,7 +38,7 @@ from group_sidecar.coordinator.model.views import (
     group_view,
 )
 from group_sidecar.coordinator.state.bounded_ids import IssuedIds
-from group_sidecar.coordinator.state.client_hosts import with_true_hosts
+from group_sidecar.coordinator.state.client_hosts import with_clients
 from group_sidecar.coordinator.state.completeness import Completeness
 from group_sidecar.coordinator.state.lifecycle import Lifecycle
 from group_sidecar.coordinator.state.log_partitions import ALWAYS_LED, LeaderTerm
@@ -417,10 +417,17 @@ class Group:
         syncs = self.state is COMPLETING_REBALANCE
         return self.roster.replace_members(roster, protocol, joins, now, self.generation_at, syncs=syncs)
 
-    def set_true_host(self, member: Member, true_host: str) -> None:
-        """Notes the host from which a member sends its requests. The broker's state does not change."""
-        if true_host and member.true_host != true_host:
-            member.true_host, self.changes = true_host, next(self._ticks)
+    def set_client(self, member: Member, true_host: str, principal: str) -> None:
+        """Notes the host and the principal of a member's request. The broker's state does not change.
+
+        Nothing changes if the host is empty, because the client is then unknown.
+        """
+        if not true_host or (member.principal is principal and member.true_host == true_host):
+            return
+        if member.principal != principal or member.true_host != true_host:
+            self.changes = next(self._ticks)
+        # An equal principal replaces the old text, so that all members with this principal share one text.
+        member.true_host, member.principal = true_host, principal
 
     def drop(self, member_id: str, now: float) -> Member | None:
         """Removes a member, which may be overdue or pending. Returns the member; None if it was not known."""
@@ -451,7 +458,7 @@ class Group:
         if self._view_key != (self.changes, self.consumer):
             self._view_key = self.changes, self.consumer
             members = tuple(member.view(self.protocol) for member in self.members.values())
-            self._view_parts = members, with_true_hosts(self.consumer, self.members) if self.consumer else None
+            self._view_parts = members, with_clients(self.consumer, self.members) if self.consumer else None
         return group_view(
             group_id=self.group_id,
             kind=self.kind,

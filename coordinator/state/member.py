@@ -35,6 +35,7 @@ class Member:
         since: when the member was first seen in the group. A static member that is back keeps the time of its first id.
         true_host: the host that the member's requests come from; empty until a request was seen.
         broker_host: the host that the broker reports, which is the sidecar's; empty until the broker has reported one.
+        principal: the user of the member's last request, as Kafka writes it; empty if it is not known.
         certain: whether the broker has the member under the same client id. The broker keeps the old client id of a
             static member that is back (KIP-345), unless the member's session had expired.
         session_timeout_ms: the session timeout; None if the member's join was not seen.
@@ -53,6 +54,7 @@ class Member:
     client_id: str = ""
     true_host: str = ""
     broker_host: str = ""
+    principal: str = ""
     certain: bool = True
     session_timeout_ms: int | None = None
     rebalance_timeout_ms: int = MIN_SESSION_TIMEOUT_MS
@@ -69,15 +71,15 @@ class Member:
         """The true host of the member, or the one that the broker reports; empty if only the member id is known."""
         return self.true_host or self.broker_host
 
-    def identify(self, client_id: str, client_host: str) -> bool:
-        """Sets the true host, and the client id if no host was known before. Returns whether no host was known.
+    def identify(self, client_id: str, client_host: str, principal: str) -> bool:
+        """Sets the true host and the principal, and the client id if no host was known before.
 
-        Kafka keeps the client id of the first join.
+        Returns whether no host was known. Kafka keeps the client id of the first join.
         """
         is_new = not self.client_host
         if is_new:
             self.client_id = client_id
-        self.true_host = client_host
+        self.true_host, self.principal = client_host, principal
         return is_new
 
     def adopt_description(self, client_id: str, client_host: str) -> None:
@@ -141,6 +143,7 @@ class Member:
             client_id=self.client_id,
             client_host=self.client_host,
             instance_id=self.instance_id,
+            principal=self.principal,
         )
 
     def successor(self, member_id: str, now: float) -> "Member":
@@ -160,6 +163,7 @@ class Member:
             client_id=self.client_id,
             client_host=self.client_host,
             broker_host=self.broker_host,
+            principal=self.principal,
             metadata=self.protocols.get(protocol, b""),
             assignment=self.assignment,
             since=self.since,

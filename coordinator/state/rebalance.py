@@ -88,5 +88,6 @@ class Rebalance:
             client_id=last.client_id,
             client_host=last.client_host,
             instance_id=last.instance_id,
+            principal=last.principal,
             seconds=self._last_at - self._first_at,
         )

@@ -100,9 +100,10 @@ class Roster:
                 member = old.successor(member_id, now) if old else self._new_member(member_id, instance_id, now)
                 new.append(member)
                 if instance_id and member.client_host and (back := joins.get(instance_id)) is not None:
-                    member.true_host = back.client_host  # The reply to the member's own join has the rest.
+                    # The reply to the member's own join has the rest.
+                    member.true_host, member.principal = back.client_host, back.principal
             if (joining := joins.get(member_id)) is not None:
-                member.identify(joining.client_id, joining.client_host)
+                member.identify(joining.client_id, joining.client_host, joining.principal)
                 member.update_from_join(joining)
             member.protocols[protocol] = metadata
             self._start_timers(member, generation_at, syncs=syncs)
@@ -114,7 +115,7 @@ class Roster:
         The caller drops the old member first and then adds the returned one with `include`.
         """
         new = old.successor(member_id, now)
-        new.identify(joining.client_id, joining.client_host)
+        new.identify(joining.client_id, joining.client_host, joining.principal)
         new.update_from_join(joining)
         new.seen_at = sent_at
         return new

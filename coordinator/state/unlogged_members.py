@@ -15,23 +15,23 @@ class UnloggedMembers:
     def __init__(self) -> None:
         self._joining: dict[str, float] = {}
         self._leaving: dict[str, float] = {}
-        self._hosts: dict[str, str] = {}
+        self._clients: dict[str, tuple[str, str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._joining)
 
-    def add_joining(self, member_key: str, now: float, client_host: str = "") -> None:
-        """Adds a new member that asks to join or has joined.
+    def add_joining(self, member_key: str, now: float, client_host: str = "", principal: str = "") -> None:
+        """Adds a new member that asks to join or has joined, with its host and its principal.
 
         `member_key`: the member id; the request's token if the request has no member id.
         """
         self._joining[member_key] = now
-        self._hosts[member_key] = client_host
+        self._clients[member_key] = client_host, principal
         self._leaving.pop(member_key, None)
 
-    def host_of(self, member_id: str) -> str:
-        """Returns the host of a joining member; empty if unknown."""
-        return self._hosts.get(member_id, "")
+    def client_of(self, member_id: str) -> tuple[str, str]:
+        """Returns the host and the principal of a joining member; empty if unknown."""
+        return self._clients.get(member_id, ("", ""))
 
     def add_leaving(self, member_id: str, now: float) -> None:
         """Adds a member that has left."""
@@ -41,7 +41,7 @@ class UnloggedMembers:
     def forget(self, member_key: str) -> None:
         """Forgets that a member joins."""
         self._joining.pop(member_key, None)
-        self._hosts.pop(member_key, None)
+        self._clients.pop(member_key, None)
 
     def reconcile_with_log(self, members: Collection[str]) -> None:
         """Forgets the changes that the log shows. `members` are all members of the group in the log."""

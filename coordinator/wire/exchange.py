@@ -95,5 +95,6 @@ def member_seen_event(
         generation=generation,
         client_id=exchange.client_id,
         client_host=exchange.client_host,
+        principal=exchange.principal,
         no_rebalance=no_rebalance,
     )

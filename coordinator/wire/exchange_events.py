@@ -45,11 +45,13 @@ def request_events(exchange: Exchange) -> Sequence[AnyEvent]:
         joining = joining_of(exchange, request)
         return [JoinSent(group_id=request.group_id, sent_at=exchange.sent_at, joining=joining)]
     if isinstance(request, ConsumerGroupHeartbeatRequest) and request.member_epoch == 0:
-        member_key = new_member_key(exchange, request)
-        client_host = exchange.client_host
         return [
             ConsumerJoinSent(
-                group_id=request.group_id, sent_at=exchange.sent_at, member_key=member_key, client_host=client_host
+                group_id=request.group_id,
+                sent_at=exchange.sent_at,
+                member_key=new_member_key(exchange, request),
+                client_host=exchange.client_host,
+                principal=exchange.principal,
             )
         ]
     if isinstance(request, LeaveGroupRequest):

@@ -68,6 +68,7 @@ def joining_of(exchange: Exchange, request: JoinGroupRequest) -> JoiningMember:
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
         will_park=not first,
         reason=request.reason or "",
+        principal=exchange.principal,
     )
 
 
@@ -126,6 +127,7 @@ def sync(exchange: Exchange, request: SyncGroupRequest, reply: SyncGroupResponse
             generation=request.generation_id,
             client_id=exchange.client_id,
             client_host=exchange.client_host,
+            principal=exchange.principal,
             assignment=reply.assignment,
             assignments={a.member_id: a.assignment for a in request.assignments},
         )
@@ -218,6 +220,7 @@ def consumer_heartbeat(
             epoch=reply.member_epoch,
             client_id=exchange.client_id,
             client_host=exchange.client_host,
+            principal=exchange.principal,
             is_join=request.member_epoch == 0,
             may_change_group=_may_change_group(request)
             or reply.assignment is not None

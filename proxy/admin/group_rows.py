@@ -74,6 +74,7 @@ def member_row(assigned: MemberAssignment) -> m.Member:
         instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
+        principal=member.principal,
         since=_moment(member.since) if isinstance(member, MemberView) else None,
         assignment=assigned.partitions,
         assignment_bytes=assigned.size,
@@ -98,6 +99,7 @@ def _offset(
         member_id=owner.member_id if owner else None,
         client_id=owner.client_id if owner else None,
         client_host=owner.client_host if owner else None,
+        principal=owner.principal if owner else None,
     )
 
 

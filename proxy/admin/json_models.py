@@ -167,6 +167,8 @@ class Member(Answer):
     client_id: str
     client_host: str
     """As Kafka prints it, with a leading slash."""
+    principal: str
+    """The client's user as Kafka writes it; empty if it is not known."""
     since: Moment | None
     """When it was first seen."""
     assignment: dict[str, list[int]] | None
@@ -219,6 +221,8 @@ class Offset(Answer):
     """Of that member."""
     client_host: str | None
     """Of that member."""
+    principal: str | None
+    """Of that member; empty if it is not known."""
 
 
 class Offsets(Answer):

@@ -28,6 +28,8 @@ class Client(Answer):
     client_host: str
     instance_id: str | None
     """Its `group.instance.id`."""
+    principal: str
+    """The client's user as Kafka writes it; empty if it is not known."""
 
 
 class Who(Client):
@@ -99,6 +101,8 @@ class MemberJoined(Event):
     client_id: str
     client_host: str
     instance_id: str | None
+    principal: str
+    """The client's user as Kafka writes it; empty if it is not known."""
     said: str
     """The reason that it gave (KIP-800)."""
 
@@ -111,6 +115,8 @@ class MemberGone(Event):
     client_id: str
     client_host: str
     instance_id: str | None
+    principal: str
+    """The client's user as Kafka writes it; empty if it is not known."""
     how: Departure
     said: str
     """The reason that was given (KIP-800)."""

@@ -17,6 +17,7 @@ import math
 import re
 import secrets
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from group_sidecar.codecs.api_registry import ApiKey
@@ -30,6 +31,11 @@ LIFETIME_SINCE = 1
 the broker may end a session at any time, so the session's principal counts as unknown."""
 UNAUTHENTICATED = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 """Requests that a broker answers before authentication, on any listener."""
+
+MAX_REPORTED_CHARACTERS = 512
+"""The longest user that is reported whole. A subject may have 32 KiB, and each member of a group has a principal."""
+MAX_SHARED_USERS = 4_096
+"""The number of reported users whose members and connections are certain to share one text."""
 
 _SECRET = secrets.token_bytes(32)
 """The key of all digests. The key exists only in this process."""
@@ -79,6 +85,8 @@ class _Authentication:
     understood."""
     rounds: int = 0
     named: Principal | None = None
+    user: str = ""
+    """The user of `named` for reports, see `Principals.user_of`."""
     expires_at: float = math.inf
     served: bool = False
 
@@ -135,6 +143,8 @@ class Principals:
         known.rounds += 1
         if known.rounds == 1:
             known.named = self._named(known.mechanism, token)
+        if (named := known.authenticated) is not None and named.mechanism != "PLAIN":
+            known.user = _scram_user(named.name)
         lifetime = reply.session_lifetime_ms / 1000
         known.expires_at = token.sent_at + lifetime if lifetime > 0 else math.inf
         known.served = False
@@ -218,16 +228,12 @@ class Principals:
         """Returns the principal of a client as Kafka writes it, for reports; empty if it is not known.
 
         It is the subject of the client's certificate. As in Kafka, a user of SASL takes precedence. Only SCRAM shows
-        who that is. A PLAIN token is not kept.
+        who that is. A PLAIN token is not kept. A principal of more than MAX_REPORTED_CHARACTERS is cut.
         """
         known = self._known.get(origin.number)
         if known is None:
-            return f"User:{origin.subject}" if origin.subject else ""
-        named = known.authenticated
-        if named is None or named.mechanism == "PLAIN":
-            return ""
-        name = named.name.rpartition(b",n=")[2].replace(b"=2C", b",").replace(b"=3D", b"=")
-        return f"User:{name.decode(errors='replace')}"
+            return _reported(origin.subject) if origin.subject else ""
+        return known.user if known.authenticated is not None else ""
 
     def without_sasl(self, origin: Origin) -> Principal:
         """Returns the principal that a connection has without SASL."""
@@ -248,6 +254,23 @@ class Principals:
         """
         self._stop_counting(origin)
         return None if self._known.pop(origin.number, None) is None else _connection_principal(origin)
+
+
+def _scram_user(name: bytes) -> str:
+    """Returns the principal for reports of a user in SCRAM's first message (RFC 5802, section 5.1)."""
+    user = name.rpartition(b",n=")[2].replace(b"=2C", b",").replace(b"=3D", b"=")
+    return _reported(user.decode(errors="replace"))
+
+
+def _reported(user: str) -> str:
+    """Returns the principal of a user for reports."""
+    return _shared(user if len(user) <= MAX_REPORTED_CHARACTERS else f"{user[:MAX_REPORTED_CHARACTERS]}…")
+
+
+@lru_cache(MAX_SHARED_USERS)
+def _shared(user: str) -> str:
+    """Returns the same text for each connection of a user, because each of the user's members keeps it."""
+    return f"User:{user}"
 
 
 def _connection_principal(origin: Origin) -> Principal:

@@ -234,6 +234,7 @@ class _Shrinker:
                     size=size,
                     limit=limit,
                     enforced=policy.enforced,
+                    principal=member.principal,
                 )
             )
 

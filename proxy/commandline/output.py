@@ -161,7 +161,7 @@ def _member_row(group: GroupDescription, member: GroupMember) -> Cells:
         # The target is shown only if it differs, because both are as long as the list of partitions.
         target = _assignment(member.target_assignment or {})
         row |= {"EPOCH": member.epoch, "TARGET-ASSIGNMENT": None if target == row["ASSIGNMENT"] else target}
-    return row
+    return row | {"PRINCIPAL": member.principal}
 
 
 def _assignment(assigned: Assignment) -> str:
@@ -181,4 +181,5 @@ def _offsets_row(group_id: str, row: PartitionOffsets) -> Cells:
         "HOST": row.client_host,
         "CLIENT-ID": row.client_id,
         "METADATA": row.metadata,
+        "PRINCIPAL": row.principal,
     }

@@ -89,12 +89,14 @@ class GroupMember:
     Attributes:
         assignment: the assigned partitions, or None if the assignment is not of the consumer protocol.
         assignment_bytes: the size of an assignment in bytes. Brokers report it only if `assignment` is None.
+        principal: the client's user as Kafka writes it; empty if the sidecar does not know it. Brokers report none.
     """
 
     member_id: str
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
+    principal: str | None = None
     since: str | None = None
     subscribed_topics: Sequence[str] | None = None
     assignment: Assignment | None = None
@@ -129,6 +131,7 @@ class PartitionOffsets:
     member_id: str | None = None
     client_id: str | None = None
     client_host: str | None = None
+    principal: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

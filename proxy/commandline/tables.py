@@ -18,6 +18,7 @@ _RIGHT_ALIGNED = frozenset(
     ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "#PARTITIONS", "#MEMBERS", "LIMIT", "REBALANCES", "COUNT")
 )
 _UNBROKEN_COLUMNS = frozenset(("STATE", "LAST-REBALANCE", "CAUSE"))  # Their values are short, and are not folded.
+_OPTIONAL_COLUMNS = frozenset(("PRINCIPAL",))  # Most clusters without TLS and SASL have no value.
 _GAP = 2  # Characters between two columns of a table.
 _NAME = 30  # Characters for names that `fit_table` keeps free before it drops columns.
 
@@ -40,15 +41,19 @@ def print_fields(fields: Cells) -> None:
 def print_table(headings: Sequence[str], rows: Sequence[Cells]) -> None:
     """Prints aligned columns, one line for each row.
 
-    On a terminal the table is folded to the terminal's width, and columns without any value are left out.
+    On a terminal the table is folded to the terminal's width, and columns without any value are left out. Columns of
+    `_OPTIONAL_COLUMNS` are always left out without a value.
     """
     cells = {heading: [format_cell(row[heading]) for row in rows] for heading in headings}
+    for heading in _OPTIONAL_COLUMNS.intersection(cells):
+        if set(cells[heading]) <= {MISSING}:
+            del cells[heading]
     if sys.stdout.isatty():
         shown = {heading: column for heading, column in cells.items() if set(column) != {MISSING}}
         Console().print(_folding_table(shown), crop=False)  # If even the headings are too wide, the terminal wraps.
         return
     widths = [max(map(len, (heading, *column))) for heading, column in cells.items()]
-    for line in (tuple(headings), *zip(*cells.values(), strict=True)):
+    for line in (tuple(cells), *zip(*cells.values(), strict=True)):
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 

@@ -18,8 +18,8 @@ from group_sidecar.proxy.commandline.tables import Cells, print_fields, print_js
 from group_sidecar.proxy.commandline.target import QueryTarget
 from group_sidecar.proxy.commandline.times import format_time
 
-_REFUSED_HEADINGS = ("COUNT", "ERROR", "POLICY", "CLIENT-ID", "HOST", "FIRST", "LAST")
-_HEADINGS = ("COUNT", "CAUSE", "REASON", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "SAID")
+_REFUSED_HEADINGS = ("COUNT", "ERROR", "POLICY", "CLIENT-ID", "HOST", "PRINCIPAL", "FIRST", "LAST")
+_HEADINGS = ("COUNT", "CAUSE", "REASON", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST", "PRINCIPAL", "SAID")
 
 
 def show_why(source: QueryTarget, group_id: str, since: float, *, utc: bool, as_json: bool) -> None:
@@ -60,6 +60,7 @@ def _row(cause: Mapping[str, Any]) -> Cells:
         "CLIENT-ID": by.get("client_id"),
         "GROUP-INSTANCE-ID": by.get("instance_id"),
         "HOST": by.get("client_host"),
+        "PRINCIPAL": by.get("principal"),
         "SAID": cause["said"],
     }
 

@@ -97,7 +97,7 @@ class Enforcement:
         if any(policy.confirms_with_broker for policy in policies):
             return Answer(lambda at: self._check_access_and_judge(case, at))
         return self._apply_verdicts(
-            [(policy, policy.judge(exchange.request, NOBODY)) for policy in policies], case, now
+            [(policy, policy.judge(exchange.request, NOBODY, exchange.principal)) for policy in policies], case, now
         )
 
     def gone(self, origin: Origin) -> None:
@@ -131,8 +131,9 @@ class Enforcement:
         if self._versions.lacks_api(DescribeGroupsRequest.KEY):
             # Such a broker would close the connection for DescribeGroups, so the copy has to do.
             group = replace(group, occupancy=replace(group.occupancy, certain=True))
-        policies = self._policies.policies_for(case.exchange.request.KEY)
-        judged = [(policy, policy.judge(case.exchange.request, group)) for policy in policies]
+        exchange = case.exchange
+        policies = self._policies.policies_for(exchange.request.KEY)
+        judged = [(policy, policy.judge(exchange.request, group, exchange.principal)) for policy in policies]
         unconfirmed = [policy.name for policy, verdict in judged if isinstance(verdict, Confirm)]
         if unconfirmed and asked < MAX_CONFIRMATIONS:
             for name in unconfirmed:

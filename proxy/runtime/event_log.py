@@ -80,7 +80,7 @@ class EventLog:
                 event,
                 group=fact.group_id,
                 client=_client(fact.client_id, fact.client_host),
-                **_present_fields(said=fact.said),
+                **_present_fields(principal=fact.principal, said=fact.said),
                 times=times,
             )
 

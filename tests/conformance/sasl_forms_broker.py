@@ -22,12 +22,12 @@ from tests.kafka.sasl import Exchange, bearer, plain, scram_sha_256, scram_sha_5
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
 
-OTHER_USER = "bob"
+OTHER_USER, OTHER_PASSWORD = "bob", "bob-secret"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 SESSION_MS = 3000
 """The session lifetime of clients that authenticate by PLAIN or SCRAM-SHA-256 (KIP-368)."""
 
-_PASSWORDS = {SASL_USER: SASL_PASSWORD, OTHER_USER: "bob-secret"}
+_PASSWORDS = {SASL_USER: SASL_PASSWORD, OTHER_USER: OTHER_PASSWORD}
 _BEARER_LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _UNSECURED = "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecured"
 

@@ -275,6 +275,16 @@ def _agree(view: GroupView, world: World) -> None:
     for member in view.members:
         assert member.broker_host in ("", hosts[member.member_id])
         assert member.client_host in (true.get(member.member_id, member.client_host), member.broker_host)
+    _has_true_principals(view, world)
+
+
+def _has_true_principals(view: GroupView, world: World) -> None:
+    """Asserts that each member has the principal of the request that showed its host, and else none."""
+    group = world.manager.group_metadata_cache.get(view.group_id)
+    members = group.members if group else {}
+    assert {each.member_id: each.principal for each in view.members} == {
+        member_id: member.true_host.replace("/host-of-", "User:") for member_id, member in members.items()
+    }
 
 
 def _without_hosts(group: DescribedGroup) -> DescribedGroup:

@@ -114,6 +114,7 @@ class World:
             token=f"{connection.number}:{next(self._numbers)}",
             client_id=client_id,
             client_host=f"/host-of-{client_id}",
+            principal=f"User:{client_id}",
             sent_at=now,
             **fields,
         )

@@ -30,7 +30,7 @@ from tests.metrics.metrics_world import rebalanced
 
 PLENTY = 1 << 30
 CLIENT = {"client_id": "c", "client_host": "/10.0.0.1"}
-WHO_CELLS: dict[str, Any] = {"member_id": "m", **CLIENT, "instance_id": "i"}
+WHO_CELLS: dict[str, Any] = {"member_id": "m", **CLIENT, "instance_id": "i", "principal": "User:CN=a"}
 WHO, SLOWEST = MemberInfo(**WHO_CELLS), SlowestMember(**WHO_CELLS, seconds=0.1)
 REFUSED = {"policy": "group_max_size", "error_code": 81, **CLIENT, "principal": "User:CN=a", "size": 5, "limit": 5}
 
@@ -88,10 +88,13 @@ def timeline(made: FlightRecorder, group_id: str = "g") -> list[dict[str, Any]]:
                 "moved_partitions": 4,
             },
         ),
-        (joined(), {"what": "member_joined", "member_id": "m", **CLIENT, "instance_id": None, "said": ""}),
         (
-            MemberGone(group_id="g", at=1.0, member_id="m", how=Departure.EXPIRED, **CLIENT, said="bye"),
-            {"what": "member_gone", "member_id": "m", **CLIENT, "instance_id": None, "how": "expired", "said": "bye"},
+            joined(),
+            {"what": "member_joined", "member_id": "m", **CLIENT, "instance_id": None, "principal": "", "said": ""},
+        ),
+        (
+            MemberGone(group_id="g", at=1.0, **WHO_CELLS, how=Departure.EXPIRED, said="bye"),
+            {"what": "member_gone", **WHO_CELLS, "how": "expired", "said": "bye"},
         ),
         (CoordinatorMoved(group_id="g", at=1.0), {"what": "coordinator_moved"}),
         (
@@ -282,8 +285,8 @@ def test_named_members_count_towards_bytes() -> None:
     """Members named in a rebalance fact count towards the held bytes."""
     nobody = recorder(rebalanced("g")).held_bytes
     for name in ("by", "slowest"):
-        told_of = {name: replace(SLOWEST, client_id="c" * 30_000)}
-        assert recorder(replace(rebalanced("g"), **told_of)).held_bytes - nobody >= 30_000  # type: ignore[arg-type]
+        told_of = {name: replace(SLOWEST, client_id="c" * 30_000, principal="p" * 30_000)}
+        assert recorder(replace(rebalanced("g"), **told_of)).held_bytes - nobody >= 60_000  # type: ignore[arg-type]
 
 
 def test_long_names_count_towards_bytes() -> None:
@@ -291,6 +294,7 @@ def test_long_names_count_towards_bytes() -> None:
     short, long = recorder(joined(member_id="m")), recorder(joined(member_id="m" * 30_000))
     assert long.held_bytes - short.held_bytes >= 29_999
     assert recorder(joined("g" * 30_000)).held_bytes - short.held_bytes >= 29_999
+    assert recorder(replace(joined(), principal="p" * 30_000)).held_bytes - short.held_bytes >= 29_999
 
 
 names = st.sampled_from(["a", "b", "c", "d" * 500])

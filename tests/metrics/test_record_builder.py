@@ -88,7 +88,13 @@ STANDING = CoordinatorCopy(
         (ClientRefused(group_id="orders", at=1.0, enforced=False, **VERDICT), Audit(group="orders", **VERDICT)),
         (
             MemberJoined(
-                group_id="orders", at=1.0, member_id="m", client_id="c", client_host="/127.0.0.1", instance_id="i"
+                group_id="orders",
+                at=1.0,
+                member_id="m",
+                client_id="c",
+                client_host="/127.0.0.1",
+                instance_id="i",
+                principal="User:CN=alice",
             ),
             Member(
                 group="orders",
@@ -96,6 +102,7 @@ STANDING = CoordinatorCopy(
                 instance_id="i",
                 client_id="c",
                 client_host="/127.0.0.1",
+                principal="User:CN=alice",
                 change="joined",
             ),
         ),
@@ -114,6 +121,7 @@ STANDING = CoordinatorCopy(
                 instance_id=None,
                 client_id="c",
                 client_host="/127.0.0.1",
+                principal=None,
                 change="expired",
             ),
         ),

@@ -74,7 +74,7 @@ def test_repeated_cause_is_grouped() -> None:
             "cause": "member_left",
             "reason": "leave",
             "count": 5,
-            "by": {"client_id": "consumer-3", "client_host": "/10.0.0.7", "instance_id": None},
+            "by": {"client_id": "consumer-3", "client_host": "/10.0.0.7", "instance_id": None, "principal": ""},
             "said": POLL,
             "sentence": f"5 times because {MAX_POLL}.",
         },
@@ -82,7 +82,7 @@ def test_repeated_cause_is_grouped() -> None:
             "cause": "new_member",
             "reason": "join",
             "count": 2,
-            "by": {"client_id": "consumer-4", "client_host": "/10.0.0.8", "instance_id": "four"},
+            "by": {"client_id": "consumer-4", "client_host": "/10.0.0.8", "instance_id": "four", "principal": ""},
             "said": "",
             "sentence": "Twice because a new member joined (consumer-4 (four) at 10.0.0.8).",
         },
@@ -161,11 +161,25 @@ def test_every_cause_has_sentence() -> None:
         (MemberInfo(member_id="m", client_id="", client_host=""), "member m"),
         (MemberInfo(member_id="", client_id="", client_host=""), "a member that is not known"),
         (MemberInfo(member_id="m", client_id="c", client_host="/::1", instance_id="i"), "c (i) at ::1"),
+        (MemberInfo(member_id="m", client_id="c", client_host="/h", principal="User:u"), "c at h as User:u"),
+        (MemberInfo(member_id="m", client_id="c", client_host="", principal="User:u"), "c as User:u"),
     ],
 )
 def test_incomplete_member_info(who: MemberInfo, name: str) -> None:
     """A member without a client id or host is named by what is known."""
     assert f"({name})" in answer(completed(RebalanceCause.NEW_MEMBER, by=who))["summary"]
+
+
+def test_causes_are_counted_by_principal() -> None:
+    """Rebalances of one client under different principals are different causes. Older sidecars report none."""
+    users = ("User:a", "User:a", "")
+    cells: list[Any] = [
+        timeline_entry(completed(RebalanceCause.NEW_MEMBER, by=replace(THREE, principal=principal)))
+        for principal in users
+    ]
+    del cells[-1]["by"]["principal"]
+    found: dict[str, Any] = why(cells, 0.0, HOUR)
+    assert [(cause["by"]["principal"], cause["count"]) for cause in found["causes"]] == [("User:a", 2), ("", 1)]
 
 
 def test_summary_names_most_frequent_causes() -> None:

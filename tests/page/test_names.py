@@ -9,7 +9,7 @@ from selenium.common.exceptions import NoAlertPresentException
 from group_sidecar.coordinator.model.facts import MemberJoined
 from group_sidecar.coordinator.model.views import GroupState, GroupView, MemberView
 from tests.page.browser import NAMES, Browser, group_page, served_aside
-from tests.page.fleet import CHECKOUT, Story, recorded
+from tests.page.fleet import CHECKOUT, Story, checkout, recorded
 from tests.proxy.admin.served_app import NOW, admin
 
 ALERTING = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
@@ -36,6 +36,27 @@ def test_names_are_shown_as_text(browser: Browser) -> None:
         with pytest.raises(NoAlertPresentException):
             browser.driver.switch_to.alert.accept()
         assert {url for url in browser.asked() if not url.startswith((f"{address}/", "about:", "data:"))} == set()
+
+
+def test_principals_are_shown(browser: Browser) -> None:
+    """The principals of a group's members are a column of their table, and are part of sentences and of owners."""
+    view, story = checkout()
+    member, other, *_ = view.members
+    known = replace(member, principal="User:CN=shop, O=x")
+    joined = MemberJoined(
+        group_id=CHECKOUT, at=NOW - 1, member_id="m", client_id="c", client_host="/h", principal=known.principal
+    )
+    app = admin([replace(view, members=(known, other))], recorder=recorded([*story.facts, joined]))
+    with served_aside(app) as address:
+        browser.size(1280, 2900)
+        browser.driver.get(group_page(address, CHECKOUT))
+        members = "section[aria-labelledby=members]"
+        assert browser.texts(f"{members} thead th")[:3] == ["Client", "Host", "Principal"]
+        assert browser.texts(f"{members} tbody td:nth-child(3)") == [known.principal, "–"]
+        assert f"c at h as {known.principal} joined" in browser.texts("tbody td:nth-child(2)")
+        owners = browser.texts("section[aria-labelledby=offsets] tbody td:last-child")
+        assert f"checkout-1 10.0.3.11 as {known.principal}" in owners
+        browser.picture("principals")
 
 
 def test_inline_scripts_are_blocked(browser: Browser, large: str) -> None:

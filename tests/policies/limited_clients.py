@@ -294,7 +294,7 @@ class LimitedClient(Client):
         now = self.world.now()
         self.world.facts += self.world.manager.refresh(self.group_id, now)
         policy = GroupMaxSize(GroupMaxSizeSettings(limit=LIMIT))
-        return policy.judge(request, self.world.manager.view_with_occupancy(self.group_id, now))
+        return policy.judge(request, self.world.manager.view_with_occupancy(self.group_id, now), "")
 
     def _learn_of_refusal(self) -> None:
         self.refused += 1

@@ -38,12 +38,12 @@ def joins(group: GroupView, caller: str, **settings: Any) -> Verdict:
     join = JoinGroupRequest(
         group_id="g", session_timeout_ms=10_000, member_id=caller, protocol_type="consumer", protocols=()
     )
-    return policy(**(settings or {"limit": LIMIT})).judge(join, group)
+    return policy(**(settings or {"limit": LIMIT})).judge(join, group, "")
 
 
 def beats(group: GroupView, caller: str, epoch: int = 0, **settings: Any) -> Verdict:
     heartbeat = ConsumerGroupHeartbeatRequest(group_id="g", member_id=caller, member_epoch=epoch)
-    return policy(**(settings or {"consumer_max_size": LIMIT})).judge(heartbeat, group)
+    return policy(**(settings or {"consumer_max_size": LIMIT})).judge(heartbeat, group, "")
 
 
 @pytest.mark.parametrize(

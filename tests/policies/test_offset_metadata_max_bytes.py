@@ -69,7 +69,7 @@ def txn_commit(notes: Notes) -> TxnOffsetCommitRequest:
 
 
 def judge(request: Struct, limit: int = LIMIT) -> Verdict:
-    return OffsetMetadataMaxBytes(OffsetMetadataSettings(limit=limit)).judge(request, GroupView(group_id="g"))
+    return OffsetMetadataMaxBytes(OffsetMetadataSettings(limit=limit)).judge(request, GroupView(group_id="g"), "")
 
 
 @pytest.mark.parametrize(

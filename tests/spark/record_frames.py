@@ -96,7 +96,7 @@ class RecordsOfBoot:
         return self.record(seconds=seconds, group=group, policy=policy, error_code=error_code, **(told | cells))
 
     def member(self, seconds: float, group: str, change: str, member_id: str = "m") -> Row:
-        client: Row = {"instance_id": None, "client_id": "c", "client_host": "/127.0.0.1"}
+        client: Row = {"instance_id": None, "client_id": "c", "client_host": "/127.0.0.1", "principal": "User:c"}
         return self.record("member", seconds, group=group, change=change, member_id=member_id, **client)
 
 

@@ -37,6 +37,7 @@ def line(**changes: Any) -> str:
 
 
 VERDICT = {"policy": "p", "error_code": 77, "client_id": "c", "client_host": "/h", "size": 2, "limit": 2}
+MEMBER = {"kind": "member", "member_id": "m", "client_id": "c", "client_host": "/h", "change": "joined"}
 GOOD = (
     line(),
     line(offset=0),
@@ -52,6 +53,8 @@ GOOD = (
     line(kind="heartbeat", sample={"groups": 3}),
     line(kind="refusal", **VERDICT),
     line(kind="audit", **VERDICT),
+    line(**MEMBER),
+    line(**MEMBER, principal="User:CN=größe, O=x"),
     line(
         kind="group",
         protocol="classic",
@@ -158,7 +161,9 @@ def test_valid_lines_become_records(spark: SparkSession) -> None:
         "group": 1,
         "refusal": 1,
         "audit": 1,
+        "member": 2,
     }
+    assert {row["principal"] for row in found if row["kind"] == "member"} == {None, "User:CN=größe, O=x"}
     assert [row["sample"] for row in found if row["kind"] == "heartbeat"] == [{"groups": 3.0}]
     commits = records.where("group = 'größe ☂'").select(
         "version", "sidecar", "boot", "seq", "topic", "partition", "offset", F.unix_millis("emitted_at")

@@ -39,6 +39,7 @@ from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroup
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.events import (
     AnyEvent,
+    ConsumerJoinAnswered,
     ConsumerMemberSeen,
     CoordinatorMoved,
     DescribedMember,
@@ -123,6 +124,33 @@ def test_join_without_id_parks_by_version(version: int, member_id: str, instance
     (sent,) = exchange_events.request_events(exchange(joining(member_id, instance_id), version))
     assert isinstance(sent, JoinSent)
     assert (sent.group_id, sent.sent_at, sent.joining.token, sent.joining.will_park) == ("g", SENT, "7:1", parks)
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply"),
+    [
+        (joining("m"), joined()),
+        (
+            SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=()),
+            SyncGroupResponse(error_code=0, assignment=b""),
+        ),
+        (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse(error_code=0)),
+        (
+            ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0),
+            ConsumerGroupHeartbeatResponse(
+                throttle_time_ms=0, error_code=0, member_id="m", member_epoch=1, heartbeat_interval_ms=1
+            ),
+        ),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_events_have_principal(request_: Struct, reply: Struct) -> None:
+    """The events of a member's request and of its reply have the principal of the request."""
+    version = 0 if isinstance(request_, ConsumerGroupHeartbeatRequest) else 3
+    sent = exchange_events.request_events(exchange(request_, version, principal="User:c"))
+    events: list[Any] = [*sent, *told(request_, reply, version, principal="User:c")]
+    named = [getattr(event, "joining", event) for event in events if not isinstance(event, ConsumerJoinAnswered)]
+    assert {each.principal for each in named} == {"User:c"}
 
 
 def test_join_event_fields() -> None:

@@ -43,7 +43,12 @@ ORDERS = GroupView(
             member_id="m-2", client_id="b", client_host="/10.0.0.2", since=NOW - 5, assignment=assignment("sales", 2, 1)
         ),
         MemberView(
-            member_id="m-1", client_id="a", client_host="/10.0.0.1", instance_id="i", assignment=assignment("sales", 0)
+            member_id="m-1",
+            client_id="a",
+            client_host="/10.0.0.1",
+            principal="User:CN=alice",
+            instance_id="i",
+            assignment=assignment("sales", 0),
         ),
         MemberView(member_id="m-3", client_id="c", client_host="/10.0.0.3", assignment=b"\0\1\2"),
         MemberView(member_id="m-4", client_id="d", client_host="/10.0.0.4"),
@@ -69,7 +74,9 @@ NEWER = GroupView(
         epoch=9,
         assignors=("uniform",),
         members=(
-            ConsumerMemberView(member_id="x", client_id="a", client_host="/h", assignment={SALES: (0, 1)}),
+            ConsumerMemberView(
+                member_id="x", client_id="a", client_host="/h", principal="User:a", assignment={SALES: (0, 1)}
+            ),
             ConsumerMemberView(member_id="y", client_id="b", client_host="/h", assignment={UUID(int=8): (0,)}),
         ),
     ),

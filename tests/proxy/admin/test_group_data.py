@@ -136,11 +136,12 @@ async def test_group_detail_lists_members() -> None:
         "instance_id": "i",
         "client_id": "a",
         "client_host": "/10.0.0.1",
+        "principal": "User:CN=alice",
         "since": None,
         "assignment": {"sales": [0]},
         "assignment_bytes": len(assignment("sales", 0)),
     }
-    assert (second["assignment"], second["since"]) == ({"sales": [1, 2]}, timestamp(NOW - 5))
+    assert (second["assignment"], second["since"], second["principal"]) == ({"sales": [1, 2]}, timestamp(NOW - 5), "")
     assert (third["assignment"], third["assignment_bytes"]) == (None, 3)
     assert (fourth["assignment"], fourth["assignment_bytes"]) == ({}, 0)
 
@@ -181,7 +182,7 @@ async def test_offsets() -> None:
     content = await told("offsets?group=orders")
     assert (content["group"], content["state"]) == ("orders", "Stable")
     old, first, second, third = content["offsets"]
-    nobody = {"member_id": None, "client_id": None, "client_host": None}
+    nobody = {"member_id": None, "client_id": None, "client_host": None, "principal": None}
     assert old == {
         "topic": "old",
         "partition": 0,
@@ -205,6 +206,7 @@ async def test_offsets() -> None:
         "member_id": "m-1",
         "client_id": "a",
         "client_host": "/10.0.0.1",
+        "principal": "User:CN=alice",
     }
     assert (second["lag"], second["metadata"], second["member_id"]) == (10, "<b>", "m-2")
     assert (third["partition"], third["current_offset"], third["lag"], third["member_id"]) == (2, None, None, "m-2")

@@ -108,7 +108,8 @@ def of(group_id: str) -> str:
 
 def named(name: str) -> ASGIApp:
     """Returns the pages of a sidecar in which every name that a client can choose is `name`."""
-    who: dict[str, Any] = {"member_id": name, "client_id": name, "client_host": f"/{name}", "instance_id": name}
+    client = {"client_id": name, "client_host": f"/{name}", "principal": name}
+    who: dict[str, Any] = {"member_id": name, "instance_id": name, **client}
     by, slowest = MemberInfo(**who), SlowestMember(**who, seconds=1.0)
     why: dict[str, Any] = {"group_id": name, "cause": RebalanceCause.NEW_MEMBER, "by": by, "said": name}
     result: dict[str, Any] = {
@@ -121,8 +122,7 @@ def named(name: str) -> ASGIApp:
     refused: dict[str, Any] = {
         "policy": "p",
         "error_code": 81,
-        "client_id": name,
-        "client_host": f"/{name}",
+        **client,
         "size": 2,
         "limit": 1,
     }
@@ -133,7 +133,7 @@ def named(name: str) -> ASGIApp:
         ClientRefused(group_id=name, at=NOW - 6, **refused),
         MemberGone(group_id=name, at=NOW - 5, **who, how=Departure.LEFT, said=name),
     ]
-    member = MemberView(member_id=name, instance_id=name, client_id=name, client_host=f"/{name}", since=NOW)
+    member = MemberView(since=NOW, **who)
     view = GroupView(
         group_id=name,
         state=GroupState.STABLE,
@@ -165,6 +165,15 @@ async def test_random_name_keeps_page_structure(name: str) -> None:
     assert told.shape == (await page(named("tame"), of("tame"))).shape
     [link] = [a["href"] for a in (await page(app, "/")).all("a") if a["href"].startswith("group?")]
     assert parse_qs(urlsplit(link).query, keep_blank_values=True) == {"group": [name]}
+
+
+@pytest.mark.parametrize("principal", ["", "User:CN=alice"])
+async def test_principals_are_a_column_if_known(principal: str) -> None:
+    """The table of members has a column of principals if the principal of any member is known."""
+    members = (MemberView(member_id="a", client_id="a"), MemberView(member_id="b", client_id="b", principal=principal))
+    view = GroupView(group_id="g", state=GroupState.STABLE, members=members)
+    said = [each.strip() for each in (await page(admin([view]), of("g"))).said]
+    assert ("Principal" in said, "User:CN=alice" in said) == (bool(principal), bool(principal))
 
 
 async def test_nameless_group_has_link() -> None:

@@ -13,7 +13,7 @@ from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequ
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.proxy.broker import principals as room
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.broker.principals import Principal, Principals
+from group_sidecar.proxy.broker.principals import MAX_REPORTED_CHARACTERS, Principal, Principals
 from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Origin
@@ -105,6 +105,31 @@ def test_certificate_is_reported_until_sasl() -> None:
     assert reported() == [""] * 4
     scram.sends(b"second")
     assert reported() == ["", "User:bob,=x", "", ""]
+
+
+def test_connections_of_a_user_share_one_text() -> None:
+    """All connections of a user have the same text, by SASL and by certificate, because members of groups keep it."""
+    principals = Principals(DEFAULT_LISTENER)
+    certified = [Origin("10.0.0.1", subject="".join(["CN=alice", ",O=x"])) for _ in range(2)]
+    authenticated = [Connection(principals, Origin("10.0.0.1")) for _ in range(2)]
+    for each in authenticated:
+        each.shakes(SCRAM).sends(first("bob")).sends(b"p")
+    for pair in (certified, [each.origin for each in authenticated]):
+        one, other = map(principals.user_of, pair)
+        assert one
+        assert one is other
+
+
+@pytest.mark.parametrize("more", [0, 1, 5000])
+def test_long_principal_is_cut(more: int) -> None:
+    """The reported principal of a long subject or user is cut."""
+    name = "x" * (MAX_REPORTED_CHARACTERS + more)
+    principals = Principals(DEFAULT_LISTENER)
+    scram = Connection(principals, Origin("10.0.0.1"))
+    scram.shakes(SCRAM).sends(first(name)).sends(b"p")
+    expected = f"User:{name[:MAX_REPORTED_CHARACTERS]}{'…' if more else ''}"
+    for origin in (scram.origin, Origin("10.0.0.1", subject=name)):
+        assert principals.user_of(origin) == expected
 
 
 def test_plain_principal_depends_on_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,7 @@ def test_describe_classic_group_as_json(shell: StartShell) -> None:
                 "instance_id": None,
                 "client_id": "app",
                 "client_host": "/10.0.0.7",
+                "principal": None,
                 "since": None,
                 "subscribed_topics": ["t", "u"],
                 "assignment": {"t": [1, 0]},
@@ -307,6 +308,7 @@ def test_offsets_as_json(shell: StartShell) -> None:
                 "member_id": None,
                 "client_id": None,
                 "client_host": None,
+                "principal": None,
             }
         ],
         "problems": [],

@@ -25,6 +25,7 @@ MEMBER = {
     "instance_id": None,
     "client_id": "app",
     "client_host": "/10.0.0.7",
+    "principal": "",
     "since": "2026-11-21T13:59:00.250Z",
     "assignment": {"t": [1, 0]},
     "assignment_bytes": 30,
@@ -41,6 +42,7 @@ OFFSET = {
     "member_id": "m-1",
     "client_id": "app",
     "client_host": "/10.0.0.7",
+    "principal": "",
 }
 
 
@@ -52,6 +54,7 @@ def joined(at: str, member_id: str) -> dict[str, Any]:
         "client_id": "app",
         "client_host": "/10.0.0.7",
         "instance_id": None,
+        "principal": "",
         "said": "",
     }
 
@@ -244,6 +247,22 @@ def test_offsets() -> None:
         "g      t      0          7               10              3    m-1          /10.0.0.7  app        note",
     ]
     assert told == {"group": "g", "state": "Stable", "offsets": [OFFSET], "sidecar": port.address, "problems": []}
+
+
+def test_known_principals_are_a_column() -> None:
+    """Members and offsets have a column of principals if any principal is known. Older sidecars report none."""
+    older = {name: value for name, value in MEMBER.items() if name != "principal"}
+    members = [{**MEMBER, "principal": "User:CN=app, x"}, {**older, "member_id": "m-2"}]
+    port = AdminPort(
+        [group("g")], {"g": {"member_list": members}}, offsets={"g": [{**OFFSET, "principal": "User:CN=app, x"}]}
+    )
+    with listening(port):
+        described, listed, committed = (
+            run(command, "g", ports=[port]).stdout.splitlines() for command in ("describe", "members", "offsets")
+        )
+    for lines in (described[-3:], listed):
+        assert [line.split("  ")[-1].strip() for line in lines] == ["PRINCIPAL", "User:CN=app, x", "-"]
+    assert [line.split("  ")[-1].strip() for line in committed] == ["PRINCIPAL", "User:CN=app, x"]
 
 
 def test_timelines_are_merged_by_time() -> None:

@@ -33,6 +33,23 @@ def rebalance(minutes: int, **more: Any) -> dict[str, Any]:
     return cell | more
 
 
+def refusal(**more: Any) -> dict[str, Any]:
+    """Returns a refusal of a minute ago, as older sidecars report it."""
+    return {
+        "at": rebalance(1)["at"],
+        "what": "client_refused",
+        "policy": "group_max_size",
+        "error_code": 81,
+        "error": "GROUP_MAX_SIZE_REACHED",
+        "client_id": "app",
+        "client_host": "/10.0.0.7",
+        "size": 3,
+        "limit": 3,
+        "enforced": True,
+        **more,
+    }
+
+
 def test_why_prints_sentence_and_tables() -> None:
     """The command prints a sentence, a table of causes and the totals."""
     told = [rebalance(50), rebalance(40), rebalance(30, cause="new_member", reason="join", by=None, joined=1)]
@@ -56,21 +73,27 @@ def test_why_prints_sentence_and_tables() -> None:
     ]
 
 
+def test_why_prints_known_principals() -> None:
+    """The tables of causes and of refusals have the principals of clients, if any is known."""
+    told = [rebalance(50), rebalance(40, by=BY | {"principal": "User:app"}), refusal(principal="User:other")]
+    port = AdminPort([group("g")], timelines={"g": told})
+    with listening(port):
+        lines = run("why", "g", ports=[port]).stdout.splitlines()
+    assert "once because app at 10.0.0.7 as User:app was not heard of" in lines[0]
+    tables = [line.split() for line in lines if "/10.0.0.7" in line or line.startswith("COUNT")]
+    assert [[cell for cell in row if cell in ("PRINCIPAL", "User:app", "User:other")] for row in tables] == [
+        ["PRINCIPAL"],
+        ["User:app"],
+        [],
+        ["PRINCIPAL"],
+        ["User:other"],
+    ]
+
+
 def test_why_counts_refusals_by_client() -> None:
     """Refusals are counted by client. If a sidecar forgot refusals, their number is a minimum."""
-    at = rebalance(1)["at"]
-    refused = {
-        "at": at,
-        "what": "client_refused",
-        "policy": "group_max_size",
-        "error_code": 81,
-        "error": "GROUP_MAX_SIZE_REACHED",
-        "client_id": "app",
-        "client_host": "/10.0.0.7",
-        "size": 3,
-        "limit": 3,
-        "enforced": True,
-    }
+    refused = refusal()
+    at = refused["at"]
     told = [refused | {"count": 323, "first_at": at}, refused]
     forgotten = {"forgotten": {"changes": None, "commits": None, "refusals": at}}
     ports = [

@@ -29,6 +29,7 @@ from group_sidecar.coordinator.model.facts import ClientRefused, Departure, Fact
 from group_sidecar.coordinator.model.views import GroupState
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.policies.group_max_size import GroupMaxSize, GroupMaxSizeSettings
+from group_sidecar.policies.verdicts import ALLOW, Verdict
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Origin
@@ -96,6 +97,23 @@ def test_full_group_refusal_in_every_version(version: int) -> None:
     assert state.traffic.policy_rejections == {("group_max_size", 77): 1}
     assert state.traffic.decode_failures == {}
     assert sum(state.traffic.durations[ApiKey.JOIN_GROUP].counts) == 2
+
+
+@pytest.mark.parametrize("confirms", [True, False])
+def test_policies_get_principal(monkeypatch: pytest.MonkeyPatch, confirms: bool) -> None:
+    """A policy gets the principal of the client, whether it judges at once or when the request's turn has come."""
+    judged: list[str] = []
+
+    def judge(self: Any, request: Any, group: Any, principal: str) -> Verdict:
+        judged.append(principal)
+        return ALLOW
+
+    monkeypatch.setattr(GroupMaxSize, "judge", judge)
+    monkeypatch.setattr(GroupMaxSize, "confirms_with_broker", confirms)
+    line = Line(limited(1))
+    line.session.origin.subject = "CN=alice"
+    line.sends(joining(), 5)
+    assert judged == ["User:CN=alice"]
 
 
 @pytest.mark.parametrize("version", JoinGroupRequest.VERSIONS)
