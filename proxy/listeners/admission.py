@@ -210,7 +210,7 @@ class Admission:
         """Closes both connections of a client whose principal has too many connections."""
         os.close(upstream.fd)
         self.refuse(client.fd, port, CloseReason.PRINCIPAL_LIMIT, origin.client_host)
-        self.warn(TURNED_AWAY, cause, client=origin.client_host, subject=origin.subject)
+        self.warn(TURNED_AWAY, cause, client=origin.client_host, subject=origin.subject or "")
 
     def refuse(self, client: int, port: ClientPort, reason: CloseReason, counted_host: str | None = None) -> None:
         """Closes a client's connection and counts the reason.

@@ -148,10 +148,10 @@ async def test_failed_handshake_ends_one_connection(capsys: pytest.CaptureFixtur
     """An unexpected exception in a handshake closes its connection only, and the connection no longer counts."""
 
     class Failing(ListenerHandshakes):
-        async def accept(self, descriptor: int, received: bytes) -> AcceptedEndpoint:
+        async def accept(self, descriptor: int, host: str, received: bytes) -> AcceptedEndpoint:
             if failures:
                 raise failures.pop()
-            return await super().accept(descriptor, received)
+            return await super().accept(descriptor, host, received)
 
     failures: list[Exception] = [TypeError("as if")]
     plain = Listener.model_validate({"name": "x", "listen": "127.0.0.1:0", "upstream": "127.0.0.1:1"})

@@ -240,9 +240,15 @@ class Memory:
     The client can so send its first request together with the end of its handshake, and only parts of a record.
     """
 
-    def __init__(self, context: ssl.SSLContext, stream: trio.SocketStream) -> None:
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        stream: trio.SocketStream,
+        server_name: str | None = HOST,
+        session: ssl.SSLSession | None = None,
+    ) -> None:
         self._incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self._incoming, self.outgoing, server_hostname=HOST)
+        self.tls = context.wrap_bio(self._incoming, self.outgoing, server_hostname=server_name, session=session)
         self.stream = stream
 
     async def do_handshake(self) -> bytes:
@@ -461,6 +467,23 @@ async def test_silent_client_is_closed_in_time(pki: Pki, capsys: pytest.CaptureF
         await read_until_closed(client)
         fault = Fault(CloseReason.TLS_HANDSHAKE, TlsSide.CLIENT, TlsFailure.TIMEOUT, "no handshake within 0.2 s")
         await fails(shell, fault, capsys)
+
+
+async def test_handshake_byte_by_byte(pki: Pki) -> None:
+    """A handshake whose bytes arrive one by one is done, on both sides."""
+
+    async def send_slowly(data: bytes) -> None:
+        for byte in data:
+            await client.stream.send_all(bytes([byte]))
+            await trio.lowlevel.checkpoint()
+
+    async with proxy(pki.listener) as shell, memory_client(pki, shell) as client:
+        client.stream.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(ssl.SSLWantReadError):
+            client.tls.do_handshake()
+        await send_slowly(client.outgoing.read())
+        await send_slowly(await client.do_handshake() + client.encrypt(request_frame(1)))
+        assert await read_frame(client) == reply_frame(1)  # type: ignore[arg-type]
 
 
 async def test_client_that_leaves_during_handshake(pki: Pki, capsys: pytest.CaptureFixture[str]) -> None:
