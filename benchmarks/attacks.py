@@ -25,13 +25,13 @@ from typing import Any, NamedTuple
 
 from benchmarks.broker_and_sidecar import BROKER
 from benchmarks.bystander import CALM_SECONDS, CONNECTIONS, FLOODS, PARTITIONS, RATE, Round, flood_forever
-from benchmarks.load_driver import close, connected, latencies, reply_size
+from benchmarks.load_driver import close, connected, latencies
 from benchmarks.many_groups import TOPICS, commit_all, commit_request, create_topics
 from benchmarks.markdown_tables import table
 from benchmarks.mixed import Latencies
 from benchmarks.section import Section
 from benchmarks.targets import JAVA_OPTIONS
-from benchmarks.workloads import HEARTBEAT, framed
+from benchmarks.workloads import HEARTBEAT, Asker, framed
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
 from tests.certificates import Authority, Certificate
 from tests.kafka.broker import KafkaBroker
@@ -235,8 +235,8 @@ def _tls_connections(address: Address, seconds: float) -> list[float]:
     """Opens TLS connections one after the other, and sends one request on each. Returns the sorted seconds of each."""
     context, taken, ends = _trusting(), list[float](), time.perf_counter() + seconds
     while (began := time.perf_counter()) < ends:
-        with socket.create_connection(address) as plain, context.wrap_socket(plain) as connection:
-            reply_size(connection, HEARTBEAT)
+        with Asker(address, context) as asker:
+            asker.ask(HEARTBEAT)
         taken.append(time.perf_counter() - began)
         time.sleep(OPENED_APART_SECONDS)
     return sorted(taken)

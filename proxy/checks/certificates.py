@@ -203,8 +203,8 @@ def _check_server_names(key: str, named: NamedCertificate) -> Iterator[Finding]:
     for names in _names_in(key, named.certificate_file):
         for server_name in named.server_names:
             if not any(_covers(name, server_name) for name in names):
-                text = f"{server_name} is not in {named.certificate_file}, and clients that ask for it refuse the certificate"
-                yield warning(f"{key}.server_names", text)
+                text = f"{server_name} is not in {named.certificate_file}"
+                yield warning(f"{key}.server_names", f"{text}, and clients that ask for it refuse the certificate")
 
 
 def _names_in(key: str, file: Path) -> Iterator[list[str]]:

@@ -1,6 +1,7 @@
 """Threads that addresses share in turn."""
 
 import threading
+from functools import partial
 from typing import Self
 
 import pytest
@@ -30,7 +31,7 @@ class Occupied:
         self._go_on.set()
 
     async def occupy(self, address: str) -> None:
-        self._nursery.start_soon(self._threads.run, address, self._go_on.wait)
+        self._nursery.start_soon(partial(self._threads.run, address, self._go_on.wait))
         await trio.testing.wait_all_tasks_blocked()
 
     async def queue(self, address: str, count: int = 1, nursery: trio.Nursery | None = None) -> None:
