@@ -109,7 +109,7 @@ def test_spelling_of_the_name() -> None:
         b"\xff\xff" * 10,
         b"\x00\x05\x00\x00" * MAX_EXTENSIONS + server_name(b"kafka.example"),
     ],
-    ids=str,
+    ids=lambda extensions: extensions[:24].hex(),
 )
 def test_strange_names(extensions: bytes) -> None:
     """A name that is missing, cut, not ASCII or behind very many extensions counts as no name."""
