@@ -12,11 +12,13 @@ import http.client
 import multiprocessing
 import selectors
 import socket
+import ssl
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -29,9 +31,9 @@ from benchmarks.markdown_tables import table
 from benchmarks.mixed import Latencies
 from benchmarks.section import Section
 from benchmarks.targets import JAVA_OPTIONS
-from benchmarks.workloads import HEARTBEAT, framed
+from benchmarks.workloads import HEARTBEAT, Asker, framed
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest
-from tests.certificates import Authority
+from tests.certificates import Authority, Certificate
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import Address, free_addresses, host_port
 from tests.kafka.sidecar_process import SidecarProcess
@@ -40,6 +42,8 @@ ATTACKER = "127.0.0.2"
 """The address from which attacks come."""
 AT_ONCE = 300
 """Connections that an attack has open at a time."""
+HELD = 3_000
+"""TLS handshakes that an attack holds open at a time."""
 GUESSING = 8
 """Connections that guess the token of the admin port."""
 OPENED_PER_SECOND = 1_000
@@ -47,6 +51,8 @@ OPENED_PER_SECOND = 1_000
 ROUND_SECONDS = 0.01
 OPENED_PER_ROUND = round(OPENED_PER_SECOND * ROUND_SECONDS)
 MIB = 1 << 20
+OPENED_APART_SECONDS = 0.02
+"""Seconds between two TLS connections of a bystander."""
 _HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 """The beginning of a TLS ClientHello."""
 _HANDSHAKE = framed(SaslHandshakeRequest(mechanism="PLAIN"), 1)
@@ -68,12 +74,12 @@ def _open(address: Address) -> socket.socket:
     return opened
 
 
-def keep_open(address: Address, first: bytes, done: Any) -> None:
-    """Keeps up to AT_ONCE connections open that send only `first`, and replaces each that the other side closes."""
+def keep_open(address: Address, first: bytes, done: Any, most: int = AT_ONCE) -> None:
+    """Keeps `most` connections open that send only `first`, and replaces each that the other side closes."""
     opened = 0
     with selectors.EpollSelector() as selector:
         while True:
-            for _ in range(min(OPENED_PER_ROUND, AT_ONCE - opened)):
+            for _ in range(min(OPENED_PER_ROUND, most - opened)):
                 selector.register(_open(address), selectors.EVENT_READ | selectors.EVENT_WRITE)
                 opened += 1
             for key, events in selector.select(0):
@@ -93,7 +99,7 @@ def keep_open(address: Address, first: bytes, done: Any) -> None:
             time.sleep(ROUND_SECONDS)
 
 
-def churn(address: Address, done: Any) -> None:
+def churn(address: Address, done: Any, request: bytes = HEARTBEAT) -> None:
     """Opens connections all the time, and closes each after a request."""
     opened: list[socket.socket] = []
     while True:
@@ -101,7 +107,7 @@ def churn(address: Address, done: Any) -> None:
         time.sleep(ROUND_SECONDS)
         for connection in opened[:-AT_ONCE]:
             with suppress(OSError):
-                connection.send(HEARTBEAT)
+                connection.send(request)
             connection.close()
             done.value += 1
         del opened[:-AT_ONCE]
@@ -130,6 +136,20 @@ def unfinished_tls(address: Address, done: Any) -> None:
     keep_open(address, _HELLO, done)
 
 
+def held_tls(address: Address, done: Any) -> None:
+    """Begins TLS handshakes, more than the other attack, and does not finish them."""
+    keep_open(address, _HELLO, done, HELD)
+
+
+def client_hellos(address: Address, done: Any) -> None:
+    """Opens connections all the time, and closes each after a whole ClientHello."""
+    outgoing = ssl.MemoryBIO()
+    client = _trusting().wrap_bio(ssl.MemoryBIO(), outgoing)
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    churn(address, done, outgoing.read())
+
+
 def unauthenticated(address: Address, done: Any) -> None:
     """Begins SASL and sends no token."""
     keep_open(address, _HANDSHAKE, done)
@@ -146,19 +166,35 @@ def never_reads(address: Address, done: Any) -> None:
 
 
 class Attack(NamedTuple):
-    """An attack and the limit that it exceeds. `at_broker`: whether the broker can be attacked in the same way."""
+    """An attack and the limit that it exceeds.
+
+    Attributes:
+        run: attacks an address until it is killed.
+        does: what the attack does.
+        limits: the limits of the sidecar.
+        listener: the listener that is attacked.
+        at_broker: whether the broker can be attacked in the same way.
+        opens_tls: whether the bystander opens TLS connections at the attacked listener. Otherwise it sends Heartbeats
+            on open connections.
+    """
 
     run: Callable[[Address, Any], None]
     does: str
     limits: Mapping[str, int]
     listener: str = "plain"
     at_broker: bool = True
+    opens_tls: bool = False
 
 
 ATTACKS = {
     "addresses": Attack(many_from_one, f"keeps {AT_ONCE} connections open", {"connections_per_address": 50}),
     "accepts": Attack(churn, "opens connections", {"accept_rate": 200}),
     "tls": Attack(unfinished_tls, f"keeps {AT_ONCE} TLS handshakes open", {"handshake_seconds": 1}, "tls"),
+    "hellos": Attack(client_hellos, "sends ClientHellos", {}, "tls"),
+    "handshakes": Attack(
+        client_hellos, "sends ClientHellos; the client opens TLS connections", {}, "tls", opens_tls=True
+    ),
+    "held": Attack(held_tls, f"keeps {HELD:,} TLS handshakes open", {}, "tls"),
     "sasl": Attack(unauthenticated, f"keeps {AT_ONCE} SASL handshakes open", {"authentication_seconds": 1}, "sasl"),
     "budget": Attack(never_reads, "asks much and reads nothing", {"buffered_bytes": MIB}),
     "guesses": Attack(guess, "guesses the admin token", {}, "admin", at_broker=False),
@@ -183,20 +219,40 @@ def _attacking(attack: Attack, address: Address) -> Iterator[None]:
         process.join()
 
 
-def _latencies(targets: Targets, attack: Attack | None, seconds: float) -> Latencies:
-    connections = connected(targets.bystander, CONNECTIONS, HEARTBEAT)
-    with _attacking(attack, targets.attack) if attack else nullcontext():
-        taken = latencies(connections, HEARTBEAT, RATE, seconds)
+def _latencies(targets: Targets, attack: Attack, seconds: float, *, attacked: bool) -> Latencies:
+    connections = [] if attack.opens_tls else connected(targets.bystander, CONNECTIONS, HEARTBEAT)
+    with _attacking(attack, targets.attack) if attacked else nullcontext():
+        if attack.opens_tls:
+            taken = _tls_connections(targets.attack, seconds)
+        else:
+            taken = latencies(connections, HEARTBEAT, RATE, seconds)
     close(connections)
     time.sleep(CALM_SECONDS)
     return Latencies([each * 1000 for each in taken])
 
 
+def _tls_connections(address: Address, seconds: float) -> list[float]:
+    """Opens TLS connections one after the other, and sends one request on each. Returns the sorted seconds of each."""
+    context, taken, ends = _trusting(), list[float](), time.perf_counter() + seconds
+    while (began := time.perf_counter()) < ends:
+        with Asker(address, context) as asker:
+            asker.ask(HEARTBEAT)
+        taken.append(time.perf_counter() - began)
+        time.sleep(OPENED_APART_SECONDS)
+    return sorted(taken)
+
+
+def _trusting() -> ssl.SSLContext:
+    """Returns the context of a client that accepts any certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 @contextmanager
-def _sidecar(folder: Path, broker: KafkaBroker, attack: Attack) -> Iterator[Targets]:
+def _sidecar(folder: Path, broker: KafkaBroker, certificate: Certificate, attack: Attack) -> Iterator[Targets]:
     """Starts a sidecar with the limit of an attack. Yields where the bystander and the attack connect."""
     [tls] = free_addresses(1)
-    certificate = Authority(folder).issue("127.0.0.1")
     places = {
         "plain": (broker.sidecar, broker.client, {}),
         "sasl": (broker.sasl_sidecar, broker.sasl_client, {}),
@@ -231,36 +287,55 @@ def _row(attack: Attack, to: str, rounds: Sequence[Round]) -> list[str]:
 
 
 def _rounds(targets: Targets, attack: Attack, count: int, seconds: float) -> list[Round]:
-    _latencies(targets, attack, seconds / 2)  # This makes the JVM compile the broker's code.
-    return [Round(_latencies(targets, None, seconds), _latencies(targets, attack, seconds)) for _ in range(count)]
+    measured = partial(_latencies, targets, attack)
+    measured(seconds / 2, attacked=True)  # This makes the JVM compile the broker's code.
+    return [Round(measured(seconds, attacked=False), measured(seconds, attacked=True)) for _ in range(count)]
+
+
+def _broker(folder: Path, certificate: Certificate) -> KafkaBroker:
+    """Returns a broker with a plain listener, one with SASL and one with TLS."""
+    folder.mkdir()
+    keystore = folder / "keystore.pem"
+    keystore.write_bytes(certificate.java_keystore)
+    protocols = {**dict.fromkeys(("CLIENT", "DIRECT", "CONTROLLER"), "PLAINTEXT"), "TLS": "SSL"}
+    protocols |= dict.fromkeys(("SASL_CLIENT", "SASL_DIRECT"), "SASL_PLAINTEXT")
+    properties = {
+        **BROKER,
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "listener.name.tls.ssl.keystore.type": "PEM",
+        "listener.name.tls.ssl.keystore.location": str(keystore),
+    }
+    return KafkaBroker(folder / "broker", properties=properties, java_options=JAVA_OPTIONS, sasl=True, more=("TLS",))
 
 
 def measure(quick: bool, names: Sequence[str] = tuple(ATTACKS)) -> Section:
     """Measures with its own broker and sidecars."""
     count, seconds = (1, 3.0) if quick else (3, 5.0)
     rows = []
-    with (
-        tempfile.TemporaryDirectory() as place,
-        KafkaBroker(Path(place, "broker"), properties=BROKER, java_options=JAVA_OPTIONS, sasl=True) as broker,
-    ):
+    with ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory())
+        certificate = Authority(Path(place, "authority")).issue("127.0.0.1")
+        broker = stack.enter_context(_broker(Path(place, "kafka"), certificate))
         broker.wait_for_coordinator()
+        at_broker = {"plain": broker.direct, "sasl": broker.sasl_direct, "tls": broker.more["TLS"]}
         for name in names:
             attack = ATTACKS[name]
-            with _sidecar(Path(place, name), broker, attack) as targets:
+            with _sidecar(Path(place, name), broker, certificate, attack) as targets:
                 if name == next(iter(names)):
                     create_topics(broker.direct, TOPICS[:1])
                 commit_all(broker.sidecar, [commit_request("flooded", PARTITIONS)])
                 if attack.at_broker:
-                    attacked = broker.sasl_direct if attack.listener == "sasl" else broker.direct
-                    direct = Targets(broker.direct, attacked)
+                    direct = Targets(broker.direct, at_broker[attack.listener])
                     rows.append(_row(attack, "direct", _rounds(direct, attack, count, seconds)))
                 rows.append(_row(attack, "sidecar", _rounds(targets, attack, count, seconds)))
     head = ["the attack", "limit", "to", "p99 alone, ms", "p50 beside, ms", "p99 beside, ms", "p99, ratio"]
     text = f"""\
 `python -m benchmarks.attacks`: {RATE} Heartbeats per second over {CONNECTIONS} connections from 127.0.0.1, first
 without other load ("alone"), then while another process attacks from {ATTACKER} ("beside"). The figures are
-milliseconds from when a request was due to its reply, as medians of {count} rounds of {seconds:.0f} s. The broker, the
-sidecar and both clients share the cores. An attack opens at most {OPENED_PER_SECOND:,} connections per second.
+milliseconds from when a request was due to its reply, as medians of {count} rounds of {seconds:.0f} s. A client that
+opens TLS connections opens one after the other, and the figures are those of a connection with its first reply. The
+broker, the sidecar and both clients share the cores. An attack opens at most {OPENED_PER_SECOND:,} connections per
+second.
 
 """
     return Section("A client beside attacks", text + "\n".join(table(head, rows)))

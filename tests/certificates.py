@@ -5,7 +5,10 @@ from datetime import datetime
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives import serialization as pem
+from cryptography.hazmat.primitives.asymmetric import ec
 
 
 @dataclass(frozen=True)
@@ -61,4 +64,24 @@ class Authority:
         files = Certificate(self._folder / f"{self._count}.pem", self._folder / f"{self._count}.key")
         files.certificate_file.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
         made.private_key_pem.write_to_path(files.key_file)
+        return files
+
+    def issue_without_subject(self, name: str) -> Certificate:
+        """Issues a certificate whose subject is empty. Its only name is then critical (RFC 5280, 4.2.1.6)."""
+        self._count += 1
+        [authority] = x509.load_pem_x509_certificates(self.file.read_bytes())
+        signing_key = pem.load_pem_private_key(self._ca.private_key_pem.bytes(), None)
+        assert isinstance(signing_key, ec.EllipticCurvePrivateKey)
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = x509.CertificateBuilder(
+            authority.subject,
+            x509.Name([]),
+            key.public_key(),
+            x509.random_serial_number(),
+            authority.not_valid_before_utc,
+            authority.not_valid_after_utc,
+        ).add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=True)
+        files = Certificate(self._folder / f"{self._count}.pem", self._folder / f"{self._count}.key")
+        files.certificate_file.write_bytes(builder.sign(signing_key, hashes.SHA256()).public_bytes(pem.Encoding.PEM))
+        files.key_file.write_bytes(key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()))
         return files

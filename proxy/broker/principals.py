@@ -159,12 +159,12 @@ class Principals:
             return True
         return self._try_count_for(origin, known.authenticated)
 
-    def try_count_certificate(self, origin: Origin) -> bool:
+    def try_count_certificate(self, origin: Origin, subject: str) -> bool:
         """Counts a new connection towards the connections of its client's certificate, until SASL begins.
 
-        The client must have a certificate. Returns False if the subject of the certificate has too many connections.
+        `subject`: the subject of the certificate. Returns False if this subject has too many connections.
         """
-        return self._try_count_for(origin, Principal(_CERTIFICATE, origin.subject.encode(), self._listener))
+        return self._try_count_for(origin, Principal(_CERTIFICATE, subject.encode(), self._listener))
 
     @property
     def limit_cause(self) -> str:
@@ -232,7 +232,7 @@ class Principals:
         """
         known = self._known.get(origin.number)
         if known is None:
-            return _reported(origin.subject) if origin.subject else ""
+            return "" if origin.subject is None else _reported(origin.subject)
         return known.user if known.authenticated is not None else ""
 
     def without_sasl(self, origin: Origin) -> Principal:

@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from group_sidecar.proxy.admin.tls import admin_context
 from group_sidecar.proxy.checks.files import check_mode, read
 from group_sidecar.proxy.checks.findings import Finding, fault, listener_key, warning
-from group_sidecar.proxy.config.listener_sections import UpstreamTls
+from group_sidecar.proxy.config.listener_sections import ListenerTls, NamedCertificate, UpstreamTls
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.own_connection import Tls
+from group_sidecar.proxy.listeners.listener_certificates import certificate_for
 from group_sidecar.proxy.tls.contexts import (
     UnusableFileError,
     client_context,
@@ -56,9 +57,7 @@ def _sections(config: Config) -> Iterator[_Section]:
     for index, listener in enumerate(config.listeners):
         key = listener_key(index, listener)
         if tls := listener.tls:
-            authorities = ("client_ca_file", tls.client_ca_file)
-            load = partial(listener_context, tls)
-            yield _Section(f"{key}.tls", tls.certificate_file, tls.key_file, authorities, load)
+            yield from _of_clients(f"{key}.tls", tls)
         if listener.upstream_tls:
             yield from _of_upstream(f"{key}.upstream_tls", listener.upstream_tls)
     if config.own_connection.tls:
@@ -72,6 +71,16 @@ def _sections(config: Config) -> Iterator[_Section]:
         authorities = ("client_ca_file", access.client_ca_file)
         certificate_file, key_file = access.certificate_file, access.key_file
         yield _Section("admin_access", certificate_file, key_file, authorities, partial(admin_context, access))
+
+
+def _of_clients(key: str, tls: ListenerTls) -> Iterator[_Section]:
+    """Yields the section of a listener's connections with clients, and those of its further certificates."""
+    # The file of the authorities is checked once.
+    alone = [tls.with_certificate_of(named).model_copy(update={"client_ca_file": None}) for named in tls.certificates]
+    keys = [key, *(f"{key}.certificates.{index}" for index in range(len(alone)))]
+    for each_key, each in zip(keys, [tls, *alone], strict=True):
+        authorities = ("client_ca_file", each.client_ca_file)
+        yield _Section(each_key, each.certificate_file, each.key_file, authorities, partial(listener_context, each))
 
 
 def _of_upstream(key: str, tls: UpstreamTls) -> Iterator[_Section]:
@@ -165,21 +174,45 @@ def _check_validity(key: str, file: Path, certificates: list[x509.Certificate], 
 
 
 def _check_names(config: Config) -> Iterator[Finding]:
-    """Warns of a listener's certificate that clients refuse for its names.
+    """Warns of listeners' certificates that clients refuse for their names.
 
-    In mode sidecar, the broker decides which name clients use. So only a certificate without names is reported.
+    In mode sidecar, the broker decides which name clients use. So the listener's own certificate only needs names.
     """
     for index, listener in enumerate(config.listeners):
         if listener.tls is None:
             continue
-        key, file = f"{listener_key(index, listener)}.tls.certificate_file", listener.tls.certificate_file
-        content, _ = read(key, file)
-        for certificate in _certificates(content)[:1]:
-            names, host = _names(certificate), config.advertised_host
-            if not names:
-                yield warning(key, f"{file} has no names (subjectAltName), and clients refuse it")
-            elif config.mode == "gateway" and not any(_covers(name, host) for name in names):
-                yield warning(key, f"{file} is for {', '.join(names[:3])}, and the gateway advertises {host}")
+        tls, key, host = listener.tls, f"{listener_key(index, listener)}.tls", None
+        if config.mode == "gateway":
+            host = config.advertised_host
+            by_name = {name: named for named in tls.certificates for name in named.server_names}
+            if certificate_for(host.lower().rstrip("."), by_name, None) is not None:
+                host = None  # Clients get a further certificate, whose names are checked below.
+        yield from _check_own_names(f"{key}.certificate_file", tls.certificate_file, host)
+        for number, named in enumerate(tls.certificates):
+            yield from _check_server_names(f"{key}.certificates.{number}", named)
+
+
+def _check_own_names(key: str, file: Path, advertised_host: str | None) -> Iterator[Finding]:
+    for names in _names_in(key, file):
+        if not names:
+            yield warning(key, f"{file} has no names (subjectAltName), and clients refuse it")
+        elif advertised_host is not None and not any(_covers(name, advertised_host) for name in names):
+            yield warning(key, f"{file} is for {', '.join(names[:3])}, and the gateway advertises {advertised_host}")
+
+
+def _check_server_names(key: str, named: NamedCertificate) -> Iterator[Finding]:
+    for names in _names_in(key, named.certificate_file):
+        for server_name in named.server_names:
+            if not any(_covers(name, server_name) for name in names):
+                text = f"{server_name} is not in {named.certificate_file}"
+                yield warning(f"{key}.server_names", f"{text}, and clients that ask for it refuse the certificate")
+
+
+def _names_in(key: str, file: Path) -> Iterator[list[str]]:
+    """Yields the names of a file's certificate, unless the file is unusable, which is a fault of its own."""
+    content, _ = read(key, file)
+    for certificate in _certificates(content)[:1]:
+        yield _names(certificate)
 
 
 def _certificates(content: bytes) -> list[x509.Certificate]:

@@ -33,6 +33,7 @@ _REASONS = {
     "string_type": "must be text",
     "path_type": "must be a path",
     "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
     "tuple_type": "must be a list",
     "invalid_key": "unknown key",
 }

@@ -3,10 +3,12 @@
 Docstrings of the sections and their fields are published in docs/configuration.md.
 """
 
+import re
+import ssl
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from group_sidecar.policies.patterns import RegularExpression
 from group_sidecar.proxy.config.own_connection import Tls
@@ -14,6 +16,41 @@ from group_sidecar.proxy.config.sections import ConfiguredAddress, Section, requ
 from group_sidecar.proxy.runtime.addresses import Address
 
 ListenerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+def _server_name(name: str) -> str:
+    """Returns a host name, or `*.` and a host name, in lower case. Raises ValueError if it is neither."""
+    if not _SERVER_NAME.fullmatch(name):
+        raise ValueError("must be a host name in ASCII, or *. and a host name, for instance *.b.example")
+    return name.lower()
+
+
+def _cipher_list(ciphers: str) -> str:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(ciphers)
+    except (ssl.SSLError, ValueError):
+        raise ValueError("OpenSSL knows no cipher of this list") from None
+    return ciphers
+
+
+_SERVER_NAME = re.compile(r"(?=.{1,255}$)(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""A name that a client may ask for (RFC 6066, 3: ASCII without a dot at its end), or a wildcard for such names."""
+ServerName = Annotated[str, AfterValidator(_server_name)]
+CipherList = Annotated[str, AfterValidator(_cipher_list)]
+
+
+class NamedCertificate(Section):
+    """A further certificate of a listener, for clients that ask for one of its names (SNI). Clients that ask for no
+    name, or for an unknown one, get the listener's own certificate.
+    """
+
+    server_names: Annotated[tuple[ServerName, ...], Field(min_length=1)]
+    """Host names, in upper or lower case. `*.b.example` stands for all names with one more label, such as
+    `a.b.example`. A whole name takes precedence."""
+    certificate_file: Path
+    """The certificate with its chain. Its names should include `server_names`."""
+    key_file: Path | None = None
+    """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
 
 
 class ListenerTls(Section):
@@ -33,12 +70,24 @@ class ListenerTls(Section):
     `client_ca_file`."""
     min_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
     """The oldest version of TLS that clients may use."""
+    ciphers: CipherList = "ECDHE+AESGCM:ECDHE+CHACHA20"
+    """The ciphers of TLS 1.2 that clients may use, in OpenSSL's notation (`openssl ciphers -v LIST`). Those of TLS 1.3
+    are OpenSSL's own. The default has the ciphers with forward secrecy and authenticated encryption."""
+    certificates: tuple[NamedCertificate, ...] = ()
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if (self.client_auth != "none") != (self.client_ca_file is not None):
             raise ValueError("client_auth and client_ca_file need each other")
+        names = [name for certificate in self.certificates for name in certificate.server_names]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"certificates: the server name {twice} is there twice")
         return self
+
+    def with_certificate_of(self, named: NamedCertificate) -> "ListenerTls":
+        """Returns the settings of TLS with clients that ask for a name."""
+        files = {"certificate_file": named.certificate_file, "key_file": named.key_file}
+        return self.model_copy(update={**files, "certificates": ()})
 
 
 class UpstreamIdentity(Section):

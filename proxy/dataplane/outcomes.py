@@ -25,7 +25,8 @@ class Origin:
     Attributes:
         client_host: the client's IP address.
         number: identifies the connection in this process.
-        subject: the subject of the client's certificate, if TLS ends at the sidecar; empty if there is none.
+        subject: the subject of the client's certificate, if TLS ends at the sidecar; None if there is no certificate. A
+            subject may be empty, and is then still the name of a user.
         certificate: the number of the certificate with which the sidecar has connected to the broker; 0 without TLS.
             Without SASL, clients with the same number are one user to the broker.
         inet_address: the client's address as brokers return it: like a Java InetAddress without a name, with a slash.
@@ -33,7 +34,7 @@ class Origin:
 
     client_host: str
     number: int = field(default_factory=lambda: next(_numbers))
-    subject: str = field(default="", kw_only=True)
+    subject: str | None = field(default=None, kw_only=True)
     certificate: int = field(default=0, kw_only=True)
     inet_address: str = field(init=False)
 

@@ -125,10 +125,10 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def admit(self, origin: Origin) -> str | None:
         """See Dispatcher. If the broker requires SASL, a user of SASL counts, and not the certificate."""
-        if not origin.subject or self.requires_sasl:
+        if origin.subject is None or self.requires_sasl:
             return None
         principals = self._access.principals
-        return None if principals.try_count_certificate(origin) else principals.limit_cause
+        return None if principals.try_count_certificate(origin, origin.subject) else principals.limit_cause
 
     def is_admitted(self, origin: Origin) -> bool:
         """See Dispatcher."""

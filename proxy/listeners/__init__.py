@@ -5,6 +5,7 @@
 - `ports`: opens the listening sockets, or uses those that a service manager has passed
 - `server`: serves the ports, and connects clients whose broker takes time to connect
 - `handshakes`: the PROXY header and the TLS handshakes of a connection, before Kafka's first request
+- `listener_certificates`: which certificate a client gets
 - `broker_certificates`: under which certificate a client's connection to the broker is made
 - `proxy_protocol`: reads the header with which a load balancer reports the client's address
 - `descriptor_limits`: how many connections the process's limit on open files allows

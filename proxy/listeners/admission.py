@@ -210,7 +210,7 @@ class Admission:
         """Closes both connections of a client whose principal has too many connections."""
         os.close(upstream.fd)
         self.refuse(client.fd, port, CloseReason.PRINCIPAL_LIMIT, origin.client_host)
-        where = {"client": origin.client_host, "subject": origin.subject}
+        where = {"client": origin.client_host, "subject": origin.subject or ""}
         self._warn_turned_away(CloseReason.PRINCIPAL_LIMIT, cause, **where)
 
     def refuse(self, client: int, port: ClientPort, reason: CloseReason, counted_host: str | None = None) -> None:

@@ -7,8 +7,6 @@ resumes the session of another certificate, which would make the broker see the 
 
 import socket
 import ssl
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from group_sidecar.metrics.listener_counters import ListenerCounters, TlsSide
@@ -16,7 +14,7 @@ from group_sidecar.policies.patterns import matcher
 from group_sidecar.proxy.config.listener_sections import UpstreamTls
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.dataplane.tls_endpoint import TlsState
-from group_sidecar.proxy.tls.certificates import expires_at
+from group_sidecar.proxy.tls.certificates import EarliestExpiry
 from group_sidecar.proxy.tls.contexts import ReloadingContext, upstream_context, upstream_files
 from group_sidecar.proxy.tls.handshake import handshake
 
@@ -39,17 +37,17 @@ class BrokerCertificate:
     Args:
         name: names the certificate in the log.
         settings: the settings of TLS to the broker.
-        note_expiry: called when the certificate was read, with the time at which it expires in seconds since the epoch.
+        earliest_expiry: notes when the certificate expires.
 
     Raises:
         UnusableFileError: a file of the settings cannot be used.
     """
 
-    def __init__(self, name: str, settings: Tls, note_expiry: Callable[[float], None]) -> None:
+    def __init__(self, name: str, settings: Tls, earliest_expiry: EarliestExpiry) -> None:
         def make() -> ssl.SSLContext:
             context = upstream_context(settings)
             if settings.certificate_file is not None:
-                note_expiry(expires_at(settings.certificate_file))
+                earliest_expiry.note(name, settings.certificate_file)
             return context
 
         self._context = ReloadingContext(name, upstream_files(settings), make)
@@ -57,12 +55,13 @@ class BrokerCertificate:
         self._last_upstreams: dict[str, ssl.SSLObject] = {}
         """The last connection to each broker, whose session may be resumed."""
 
-    async def handshake(self, upstream: socket.socket, host: str) -> BrokerTls:
+    async def handshake(self, upstream: socket.socket, host: str, client_host: str) -> BrokerTls:
         """Does a handshake with the certificate as it is now.
 
         Args:
             upstream: a connected non-blocking socket. The caller keeps it.
             host: the broker's host, whose name the broker's certificate must contain without a `server_name`.
+            client_host: the host of the client for which the sidecar connects.
 
         Raises:
             HandshakeError: the handshake failed.
@@ -70,7 +69,7 @@ class BrokerCertificate:
         context, name, load = self._context.current(), self._server_name or host, self._context.load
         last = self._last_upstreams.get(name)
         session = last.session if last is not None and last.context is context else None  # A new context has none.
-        state = await handshake(upstream, context, server_name=name, session=session)
+        state = await handshake(upstream, context, client_host, server_name=name, session=session)
         self._last_upstreams[name] = state.tls
         return BrokerTls(state, load)
 
@@ -88,8 +87,7 @@ class BrokerCertificates:
     """
 
     def __init__(self, name: str, settings: UpstreamTls, counters: ListenerCounters) -> None:
-        self._counters = counters
-        self._expiries: dict[str, float] = {}
+        self._earliest_expiry = EarliestExpiry(counters, TlsSide.UPSTREAM)
         self._own = self._certificate(f"{name}: upstream_tls", settings)
         self._identities = [
             (
@@ -99,17 +97,13 @@ class BrokerCertificates:
             for index, identity in enumerate(settings.identities)
         ]
 
-    def choose(self, subject: str) -> BrokerCertificate:
-        """Returns the certificate for a client. `subject`: of the client's certificate; empty if it has none."""
-        if subject:
+    def choose(self, subject: str | None) -> BrokerCertificate:
+        """Returns the certificate for a client. `subject`: of the client's certificate; None if it has none."""
+        if subject is not None:
             for matches, certificate in self._identities:
                 if matches(subject):
                     return certificate
         return self._own
 
     def _certificate(self, name: str, settings: Tls) -> BrokerCertificate:
-        return BrokerCertificate(name, settings, partial(self._note_expiry, name))
-
-    def _note_expiry(self, name: str, expires: float) -> None:
-        self._expiries[name] = expires
-        self._counters.certificates_expire_at[TlsSide.UPSTREAM] = min(self._expiries.values())
+        return BrokerCertificate(name, settings, self._earliest_expiry)

@@ -1,7 +1,6 @@
 """What comes before Kafka's first request at one listener: the PROXY header and the TLS handshakes."""
 
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -9,15 +8,14 @@ from typing import NamedTuple, TypeVar
 import trio
 
 from group_sidecar.metrics.listener_counters import ListenerCounters, TlsFailure, TlsSide
-from group_sidecar.proxy.config.listener_sections import Listener, ListenerTls
+from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
-from group_sidecar.proxy.dataplane.tls_endpoint import TlsEndpoint
+from group_sidecar.proxy.dataplane.tls_endpoint import TlsEndpoint, TlsState
 from group_sidecar.proxy.listeners.broker_certificates import BrokerCertificates
+from group_sidecar.proxy.listeners.listener_certificates import ListenerCertificates
 from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader, ProxyHeader, ProxyHeaderReader
 from group_sidecar.proxy.runtime.os_errors import reason_of
-from group_sidecar.proxy.tls.certificates import expires_at
-from group_sidecar.proxy.tls.contexts import ReloadingContext, listener_context, listener_files
-from group_sidecar.proxy.tls.handshake import HandshakeError, handshake
+from group_sidecar.proxy.tls.handshake import HandshakeError, handshake, read_client_hello
 from group_sidecar.proxy.tls.subject import subject_of
 
 PROXY_HEADER_CHUNK = 4_096
@@ -26,10 +24,10 @@ _Done = TypeVar("_Done")
 
 
 class AcceptedEndpoint(NamedTuple):
-    """A client's endpoint, with the subject of the client's verified certificate; empty if there is none."""
+    """A client's endpoint, with the subject of the client's verified certificate; None if there is no certificate."""
 
     endpoint: EndpointSocket
-    subject: str = ""
+    subject: str | None = None
 
 
 class UpstreamEndpoint(NamedTuple):
@@ -62,9 +60,9 @@ class ListenerHandshakes:
         self._counters = counters
         self._seconds = seconds
         self.expects_proxy_header = listener.proxy_protocol
-        self._client_context = self._context_for_clients(listener.name, listener.tls)
-        tls = listener.upstream_tls
-        self._certificates = None if tls is None else BrokerCertificates(listener.name, tls, counters)
+        name, tls, upstream_tls = listener.name, listener.tls, listener.upstream_tls
+        self._for_clients = None if tls is None else ListenerCertificates(name, tls, counters)
+        self._for_broker = None if upstream_tls is None else BrokerCertificates(name, upstream_tls, counters)
 
     async def read_proxy_header(self, descriptor: int) -> ProxyHeader:
         """Returns the PROXY header of a client that has connected.
@@ -80,41 +78,45 @@ class ListenerHandshakes:
         finally:
             client.detach()
 
-    async def accept(self, descriptor: int, received: bytes) -> AcceptedEndpoint:
+    async def accept(self, descriptor: int, host: str, received: bytes) -> AcceptedEndpoint:
         """Returns the endpoint of a client that has connected.
 
         Args:
             descriptor: the client's non-blocking socket. If the function raises, the caller still owns it.
+            host: the client's host.
             received: what the client has sent after its PROXY header.
 
         Raises:
             HandshakeError: the client's TLS handshake failed.
         """
-        if self._client_context is None:
+        if self._for_clients is None:
             return AcceptedEndpoint(EndpointSocket(descriptor, received))
         client = socket.socket(fileno=descriptor)
         try:
-            attempt = partial(handshake, client, self._client_context.current(), received=received)
+            attempt = partial(_serve_handshake, client, self._for_clients, host, received)
             state = await self._handshake(TlsSide.CLIENT, attempt)
         finally:
             client.detach()
         certificate = state.tls.getpeercert(binary_form=True)  # OpenSSL keeps it for sessions that are resumed.
-        return AcceptedEndpoint(TlsEndpoint(descriptor, state), subject_of(certificate) if certificate else "")
+        return AcceptedEndpoint(TlsEndpoint(descriptor, state), subject_of(certificate) if certificate else None)
 
-    async def connect(self, upstream: socket.socket, host: str, subject: str) -> UpstreamEndpoint:
+    async def connect(
+        self, upstream: socket.socket, host: str, client_host: str, subject: str | None
+    ) -> UpstreamEndpoint:
         """Returns the endpoint of an established connection to a broker. Takes over the socket unless it raises.
 
         Args:
             upstream: a non-blocking socket.
             host: the broker's host, whose name the certificate must contain if the settings have no `server_name`.
-            subject: the subject of the client's certificate, or empty.
+            client_host: the host of the client for which the sidecar connects.
+            subject: the subject of the client's certificate, or None.
 
         Raises:
             HandshakeError: the handshake with the broker failed.
         """
-        if self._certificates is None:
+        if self._for_broker is None:
             return UpstreamEndpoint(EndpointSocket(upstream.detach()))
-        attempt = partial(self._certificates.choose(subject).handshake, upstream, host)
+        attempt = partial(self._for_broker.choose(subject).handshake, upstream, host, client_host)
         state, certificate = await self._handshake(TlsSide.UPSTREAM, attempt)
         return UpstreamEndpoint(TlsEndpoint(upstream.detach(), state), certificate)
 
@@ -132,17 +134,6 @@ class ListenerHandshakes:
         self._counters.handshake_done(side)
         return done
 
-    def _context_for_clients(self, name: str, tls: ListenerTls | None) -> ReloadingContext | None:
-        if tls is None:
-            return None
-
-        def make() -> ssl.SSLContext:
-            context = listener_context(tls)
-            self._counters.certificates_expire_at[TlsSide.CLIENT] = expires_at(tls.certificate_file)
-            return context
-
-        return ReloadingContext(f"{name}: tls", listener_files(tls), make)
-
 
 def handshakes_of(listener: Listener, counters: ListenerCounters, seconds: float) -> ListenerHandshakes | None:
     """Returns the handshakes of a listener, or None if its connections begin with Kafka's first request.
@@ -155,6 +146,15 @@ def handshakes_of(listener: Listener, counters: ListenerCounters, seconds: float
     if listener.tls is None and listener.upstream_tls is None and not listener.proxy_protocol:
         return None
     return ListenerHandshakes(listener, counters, seconds)
+
+
+async def _serve_handshake(
+    client: socket.socket, certificates: ListenerCertificates, host: str, received: bytes
+) -> TlsState:
+    """Does the handshake of a client with the certificate that it asks for. Raises HandshakeError."""
+    hello = await read_client_hello(client, received)
+    context = certificates.choose(hello.server_name())
+    return await handshake(client, context, host, received=bytes(hello.received))
 
 
 async def _read_proxy_header(client: socket.socket, seconds: float) -> ProxyHeader:

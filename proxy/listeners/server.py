@@ -202,18 +202,18 @@ class Server:
         if port.handshakes is None:
             return AcceptedEndpoint(EndpointSocket(pending.client))
         try:
-            return await port.handshakes.accept(pending.client, pending.received)
+            return await port.handshakes.accept(pending.client, pending.host, pending.received)
         except HandshakeError as error:
             where = {"client": pending.host, "listener": port.counters.name}
             self._admission.warn("a client's TLS handshake failed", str(error), **where)
             raise _Refused(CloseReason.TLS_HANDSHAKE) from None
 
     async def _upstream_endpoint(
-        self, pending: PendingClient, port: ClientPort, subject: str
+        self, pending: PendingClient, port: ClientPort, subject: str | None
     ) -> tuple[UpstreamEndpoint, Target]:
         """Returns the endpoint of the broker connection. Raises _Refused if there is no connection.
 
-        `subject`: the subject of the client's certificate, or empty.
+        `subject`: the subject of the client's certificate, or None.
         """
         admission, address = self._admission, pending.address
         # A refused client sees that its connection is closed at once, and retries later as after a refused connection.
@@ -235,10 +235,10 @@ class Server:
         if port.handshakes is None:
             return UpstreamEndpoint(EndpointSocket(upstream.detach())), target
         try:
-            return await port.handshakes.connect(upstream, address.host, subject), target
+            return await port.handshakes.connect(upstream, address.host, pending.host, subject), target
         except HandshakeError as error:
             upstream.close()
-            where = {"address": str(address), **({"subject": subject} if subject else {})}
+            where = {"address": str(address), **({} if subject is None else {"subject": subject})}
             admission.warn("the broker's TLS handshake failed", str(error), **where)
             raise _Refused(CloseReason.UPSTREAM_TLS) from None
 

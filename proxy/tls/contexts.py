@@ -91,6 +91,7 @@ def listener_context(settings: ListenerTls) -> ssl.SSLContext:
     """Returns the context of a listener. Raises UnusableFileError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion[settings.min_version.replace(".", "_")]
+    context.set_ciphers(settings.ciphers)
     context.options |= ssl.OP_NO_RENEGOTIATION  # A client keeps the certificate with which it connected.
     _load_certificate(context, settings.certificate_file, settings.key_file)
     if settings.client_ca_file is not None:

@@ -2,7 +2,10 @@
 
 A worker thread does the arithmetic of a handshake, which takes about a millisecond. The thread of the data path goes on
 meanwhile, because OpenSSL releases Python's lock. At most HANDSHAKE_THREADS handshakes compute at a time, so a flood of
-handshakes leaves the processors to the data path.
+handshakes leaves the processors to the data path. Client addresses share the threads in turn, so the flood of one
+address does not delay the handshakes of another one.
+
+Until a client's ClientHello is complete, the sidecar keeps only its bytes. OpenSSL's state takes more memory.
 """
 
 import socket
@@ -13,14 +16,17 @@ import trio
 from group_sidecar.metrics.listener_counters import TlsFailure
 from group_sidecar.proxy.dataplane.tls_endpoint import TlsState
 from group_sidecar.proxy.dataplane.tls_records import RecordWalker
+from group_sidecar.proxy.runtime.addresses import network_of
 from group_sidecar.proxy.runtime.os_errors import reason_of
+from group_sidecar.proxy.tls.client_hello import ClientHelloReader
+from group_sidecar.proxy.tls.fair_threads import FairThreads
 
 HANDSHAKE_THREADS = 2
 MAX_HANDSHAKE_BYTES = 32_768
 """How many bytes a peer may send for its handshake. A chain of three certificates takes 6 KB. OpenSSL itself accepts
 100 KB of certificates, and needs 50 ms to read them and ten times their size to keep them with the session."""
 _CHUNK = 16_384
-_limiter = trio.CapacityLimiter(HANDSHAKE_THREADS)
+_threads = FairThreads(HANDSHAKE_THREADS)
 _PLAINTEXT_REASONS = frozenset({"HTTP_REQUEST", "WRONG_VERSION_NUMBER", "HTTPS_PROXY_REQUEST"})
 """OpenSSL's reasons for bytes that are not TLS."""
 _CERTIFICATE_WORDS = ("CERTIFICATE", "UNKNOWN_CA")
@@ -38,9 +44,27 @@ class HandshakeError(Exception):
         self.failure = failure
 
 
+async def read_client_hello(client: socket.socket, received: bytes) -> ClientHelloReader:
+    """Returns a client's ClientHello, or its first bytes if they are something else.
+
+    Args:
+        client: a connected non-blocking socket. The caller keeps it.
+        received: bytes of the client that were read before.
+
+    Raises:
+        HandshakeError: the client closed the connection, or its ClientHello is too long.
+    """
+    hello, stream = ClientHelloReader(), trio.socket.from_stdlib_socket(client)
+    hello.feed(received)
+    while not hello.is_complete:
+        hello.feed(await _receive(stream, len(hello.received)))
+    return hello
+
+
 async def handshake(
     peer: socket.socket,
     context: ssl.SSLContext,
+    client_host: str,
     *,
     server_name: str | None = None,
     session: ssl.SSLSession | None = None,
@@ -51,6 +75,7 @@ async def handshake(
     Args:
         peer: a connected non-blocking socket.
         context: the context.
+        client_host: the host of the client, also if the peer is the broker.
         server_name: the name of the server to which the socket leads; None if the peer is the client.
         session: an earlier session with the same server and context, which the server may resume.
         received: bytes of the peer that were read before.
@@ -60,12 +85,15 @@ async def handshake(
     """
     incoming, outgoing, records = ssl.MemoryBIO(), ssl.MemoryBIO(), RecordWalker()
     unread, received_bytes = received, len(received)
+    arrived, turn, has_work = RecordWalker(), network_of(client_host), True
+    arrived.walk(received, 0, received_bytes)
+    stream = trio.socket.from_stdlib_socket(peer)
     try:
         tls = context.wrap_bio(incoming, outgoing, server_name is None, server_name, session)
         incoming.write(received)
-        stream = trio.socket.from_stdlib_socket(peer)
         while True:
-            done = await trio.to_thread.run_sync(_step, tls, limiter=_limiter)
+            # OpenSSL does no arithmetic before a record is complete. A peer may send a record byte by byte.
+            done = await _threads.run(turn, _step, tls) if has_work else _step(tls)
             await _send(stream, outgoing)
             read = len(unread) - incoming.pending
             records.walk(unread[:read], 0, read)
@@ -73,20 +101,30 @@ async def handshake(
             if done:
                 incoming.read()  # The data path decides when OpenSSL gets the rest.
                 return TlsState(tls, incoming, outgoing, unread, records)
-            if received_bytes > MAX_HANDSHAKE_BYTES:
-                reason = f"the peer's handshake is longer than {MAX_HANDSHAKE_BYTES} bytes"
-                raise HandshakeError(TlsFailure.PROTOCOL, reason)
-            chunk = await stream.recv(_CHUNK)
-            if not chunk:
-                raise HandshakeError(TlsFailure.CLOSED, "the peer closed the connection")
+            chunk = await _receive(stream, received_bytes)
             incoming.write(chunk)
             unread += chunk
             received_bytes += len(chunk)
+            arrived.walk(chunk, 0, len(chunk))
+            has_work = bool(arrived.ended)
     except ssl.SSLError as error:
         await _send_alert(peer, outgoing)
         raise _explained(error) from None
     except OSError as error:
         raise HandshakeError(TlsFailure.CLOSED, reason_of(error)) from None
+
+
+async def _receive(stream: trio.socket.SocketType, received_bytes: int) -> bytes:
+    """Returns the next bytes of a peer that has sent `received_bytes` before. Raises HandshakeError."""
+    if received_bytes > MAX_HANDSHAKE_BYTES:
+        raise HandshakeError(TlsFailure.PROTOCOL, f"the peer's handshake is longer than {MAX_HANDSHAKE_BYTES} bytes")
+    try:
+        chunk = await stream.recv(_CHUNK)
+    except OSError as error:
+        raise HandshakeError(TlsFailure.CLOSED, reason_of(error)) from None
+    if not chunk:
+        raise HandshakeError(TlsFailure.CLOSED, "the peer closed the connection")
+    return chunk
 
 
 def _step(tls: ssl.SSLObject) -> bool:

@@ -98,6 +98,19 @@ UNUSABLE_LISTENERS: list[Settings] = [
     _listener(upstream_tls={"ca_file": "absent"}),
     {**_listener(tls=_PAIR), "mode": "gateway"},
     _listener(
+        tls={
+            **_PAIR,
+            "certificates": [
+                {
+                    "server_names": ["kafka.example", "*.b.example"],
+                    "certificate_file": "soon.pem",
+                    "key_file": "soon.key",
+                },
+                {"server_names": ["a.example"], "certificate_file": "own.pem", "key_file": "admin.key"},
+            ],
+        },
+    ),
+    _listener(
         tls={**_PAIR, "client_ca_file": "clients.pem", "client_auth": "required"},
         upstream_tls={
             "ca_file": "ca.pem",

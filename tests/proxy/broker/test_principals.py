@@ -86,25 +86,28 @@ def test_plain_token_is_not_stored() -> None:
 
 
 def test_certificate_is_reported_until_sasl() -> None:
-    """The subject of a client's certificate is the client's user. A user of SASL takes precedence, if it is known."""
+    """The subject of a client's certificate is the client's user. A user of SASL takes precedence, if it is known.
+
+    An empty subject is a user, as to a broker.
+    """
     principals = Principals(DEFAULT_LISTENER)
-    plain, scram, other, none = (
-        Connection(principals, Origin("10.0.0.1", subject=subject)) for subject in (*["CN=alice,O=x"] * 3, "")
+    plain, scram, other, none, empty = (
+        Connection(principals, Origin("10.0.0.1", subject=subject)) for subject in (*["CN=alice,O=x"] * 3, None, "")
     )
 
     def reported() -> list[str]:
-        return [principals.user_of(each.origin) for each in (plain, scram, other, none)]
+        return [principals.user_of(each.origin) for each in (plain, scram, other, none, empty)]
 
-    assert reported() == ["User:CN=alice,O=x"] * 3 + [""]
-    for connection, mechanism in ((plain, PLAIN), (scram, SCRAM), (other, OTHER)):
+    assert reported() == ["User:CN=alice,O=x"] * 3 + ["", "User:"]
+    for connection, mechanism in ((plain, PLAIN), (scram, SCRAM), (other, OTHER), (empty, PLAIN)):
         connection.shakes(mechanism)
-    assert reported() == [""] * 4
+    assert reported() == [""] * 5
     plain.sends(ALICE)
     scram.sends(first("bob=2C=3Dx"))
     other.sends(b"token")
-    assert reported() == [""] * 4
+    assert reported() == [""] * 5
     scram.sends(b"second")
-    assert reported() == ["", "User:bob,=x", "", ""]
+    assert reported() == ["", "User:bob,=x", "", "", ""]
 
 
 def test_connections_of_a_user_share_one_text() -> None:

@@ -140,6 +140,49 @@ def test_certificates_of_identities(authority: Authority, tmp_path: Path) -> Non
     ]
 
 
+def test_further_certificates_of_listener(authority: Authority, tmp_path: Path) -> None:
+    """Each further certificate of a listener is checked, and the authorities of the section only once."""
+    one, other, junk = issue(authority, "a.example", "*.b.example"), issue(authority), tmp_path / "junk"
+    junk.write_text("junk")
+    good = {"server_names": ["A.example", "*.b.example", "x.b.example"], **one.settings}
+    pair = {"certificate_file": str(one.certificate_file), "key_file": str(other.key_file)}
+    soon = issue(authority, "soon.example", expires=NOW + timedelta(days=5))
+    absent = tmp_path / "absent"
+    key = "listeners.0.tls"
+
+    def found_for(client_ca_file: Path, *certificates: dict[str, Any]) -> list[str]:
+        mutual = {"client_ca_file": str(client_ca_file), "client_auth": "required"}
+        return found(listening(tls={**one.settings, **mutual, "certificates": certificates}))
+
+    assert found_for(authority.file, good) == []
+    assert found_for(junk, good) == [f"FAULT {key}.client_ca_file: {junk} has no certificate in PEM"]
+    mismatch = f"{other.key_file} has another key than that of the certificate in {one.certificate_file}"
+    ends = f"{NOW + timedelta(days=5):%Y-%m-%dT%H:%M:%SZ}"
+    assert found_for(
+        authority.file,
+        good,
+        {"server_names": ["c.b.example"], **pair},
+        {"server_names": ["d"], "certificate_file": str(absent)},
+        {"server_names": ["soon.example"], **soon.settings},
+    ) == [
+        f"FAULT {key}.certificates.1.key_file: {mismatch}",
+        f"FAULT {key}.certificates.2.certificate_file: {absent} cannot be used: no such file or directory",
+        f"warning {key}.certificates.3.certificate_file: {soon.certificate_file} expires at {ends}",
+    ]
+
+
+def test_server_name_that_is_not_in_its_certificate(authority: Authority) -> None:
+    """A name that a further certificate does not contain causes a warning."""
+    one = issue(authority, "a.example", "*.b.example")
+    names = ["a.example", "other.example", "*.example", "deep.a.b.example"]
+    further = {"server_names": names, **one.settings}
+    assert found(listening(tls={**one.settings, "certificates": [further]})) == [
+        f"warning listeners.0.tls.certificates.0.server_names: {name} is not in {one.certificate_file}, and clients "
+        "that ask for it refuse the certificate"
+        for name in names[1:]
+    ]
+
+
 def test_encrypted_key(authority: Authority, tmp_path: Path) -> None:
     """An encrypted key is a fault, and nothing asks for its password."""
     certificate, encrypted = issue(authority), tmp_path / "encrypted.key"
@@ -245,6 +288,21 @@ def test_certificate_of_gateway(authority: Authority, names: tuple[str, ...], ho
     text = f"{certificate.certificate_file} is for {', '.join(names)}, and the gateway advertises {host}"
     assert found(gateway) == ([] if fits else [f"warning listeners.0 (A).tls.certificate_file: {text}"])
     assert found(config) == []
+
+
+def test_further_certificate_of_gateway(authority: Authority) -> None:
+    """A further certificate may be the one for the host that a gateway advertises."""
+    own, further = issue(authority, "other.example"), issue(authority, "*.example")
+    named = {"server_names": ["*.example"], **further.settings}
+    config = listening(tls={**own.settings, "certificates": [named]})
+
+    def advertising(host: str) -> list[str]:
+        gateway = config.gateway.model_copy(update={"advertise": host})
+        return found(config.model_copy(update={"mode": "gateway", "gateway": gateway}))
+
+    assert advertising("Kafka.example.") == []
+    text = f"{own.certificate_file} is for other.example, and the gateway advertises kafka.test"
+    assert advertising("kafka.test") == [f"warning listeners.0.tls.certificate_file: {text}"]
 
 
 def self_signed(key: PrivateKey, ends: datetime, *names: str) -> bytes:

@@ -15,6 +15,17 @@ TLS = {"certificate_file": "/cert.pem"}
 MUTUAL = {**TLS, "client_auth": "requested", "client_ca_file": "/ca.pem"}
 UNFINISHED = "missing ), unterminated subpattern at position 0"
 IDENTITY = {"subject": "CN=alice,.*", "certificate_file": "/alice.pem"}
+NAME_FAULT = "must be a host name in ASCII, or *. and a host name, for instance *.b.example"
+
+
+def named(*names: str) -> dict[str, Any]:
+    """Returns a further certificate of a listener."""
+    return {"server_names": names, "certificate_file": "/named.pem"}
+
+
+def clients(**tls: Any) -> dict[str, Any]:
+    """Returns settings with one listener that terminates TLS."""
+    return {"listeners": [{**CLIENT, "tls": {**TLS, **tls}}]}
 
 
 def faults(**settings: Any) -> list[str]:
@@ -34,6 +45,14 @@ def test_short_form_is_one_listener() -> None:
         Address("broker", 9092),
     )
     assert (listener.tls, listener.upstream_tls) == (None, None)
+
+
+def test_server_names_are_in_lower_case() -> None:
+    """Names are compared without regard to case."""
+    config = Config.model_validate(clients(certificates=[named("A.Example", "*.B-1.example", "x_1")]))
+    [listener] = config.client_listeners
+    assert listener.tls is not None
+    assert listener.tls.certificates[0].server_names == ("a.example", "*.b-1.example", "x_1")
 
 
 def test_first_listener_leads_to_the_broker() -> None:
@@ -70,6 +89,21 @@ def test_first_listener_leads_to_the_broker() -> None:
             {"listeners": [{**CLIENT, "tls": {**TLS, "client_ca_file": "/ca.pem"}}]},
             ["listeners.0.tls: client_auth and client_ca_file need each other"],
         ),
+        (clients(certificates=[named()]), ["listeners.0.tls.certificates.0.server_names: must not be empty"]),
+        (
+            clients(certificates=[{"server_names": ["a"]}]),
+            ["listeners.0.tls.certificates.0.certificate_file: is required"],
+        ),
+        (
+            clients(certificates=[named("a.example", "*.b"), named("c", "A.Example")]),
+            ["listeners.0.tls: certificates: the server name a.example is there twice"],
+        ),
+        *(
+            (clients(certificates=[named("a", name)]), [f"listeners.0.tls.certificates.0.server_names.1: {NAME_FAULT}"])
+            for name in ("*", "*.", "a.*.b", "*a.b", "", ".", "a.", "a..b", "ümlaut.example", "a b", "a\n", "a" * 256)
+        ),
+        (clients(ciphers="none such"), ["listeners.0.tls.ciphers: OpenSSL knows no cipher of this list"]),
+        (clients(ciphers="a\0b"), ["listeners.0.tls.ciphers: OpenSSL knows no cipher of this list"]),
         (
             {"listeners": [{**CLIENT, "tls": TLS, "upstream_tls": {"identities": [IDENTITY]}}]},
             ["listeners.0: upstream_tls.identities: needs tls.client_auth, so that clients have certificates"],

@@ -33,7 +33,7 @@ def test_principal_with_too_many_connections_is_refused(capsys: pytest.CaptureFi
     assert "limits.connections_per_principal" in capsys.readouterr().out
 
 
-def connect(state: BrokerState, subject: str) -> tuple[Line, str | None]:
+def connect(state: BrokerState, subject: str | None) -> tuple[Line, str | None]:
     """Opens a connection of a client with a certificate. Returns the connection, and why it is refused."""
     line = Line(state)
     line.session.origin.subject = subject
@@ -41,7 +41,9 @@ def connect(state: BrokerState, subject: str) -> tuple[Line, str | None]:
 
 
 def test_certificate_with_too_many_connections_is_refused() -> None:
-    """Without SASL, the subject of the client's certificate counts. Clients without a certificate are not limited."""
+    """Without SASL, the subject of the client's certificate counts, also an empty one. Clients without a certificate
+    are not limited.
+    """
     state = complete_state(limits={"connections_per_principal": 1})
     first, admitted = connect(state, "CN=alice")
     assert admitted is None
@@ -50,7 +52,9 @@ def test_certificate_with_too_many_connections_is_refused() -> None:
     refused.session.close(refused.now)
     assert connect(state, "CN=alice")[1] is not None
     assert connect(state, "CN=bob")[1] is None
-    assert [connect(state, "")[1] for _ in range(3)] == [None] * 3
+    assert [connect(state, None)[1] for _ in range(3)] == [None] * 3
+    assert connect(state, "")[1] is None
+    assert connect(state, "")[1] is not None
     first.session.close(first.now)
     assert connect(state, "CN=alice")[1] is None
 

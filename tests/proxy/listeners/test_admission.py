@@ -158,10 +158,10 @@ async def test_failed_handshake_ends_one_connection(capsys: pytest.CaptureFixtur
     """An unexpected exception in a handshake closes its connection only, and the connection no longer counts."""
 
     class Failing(ListenerHandshakes):
-        async def accept(self, descriptor: int, received: bytes) -> AcceptedEndpoint:
+        async def accept(self, descriptor: int, host: str, received: bytes) -> AcceptedEndpoint:
             if failures:
                 raise failures.pop()
-            return await super().accept(descriptor, received)
+            return await super().accept(descriptor, host, received)
 
     failures: list[Exception] = [TypeError("as if")]
     with_handshakes = lambda counters: Failing(listener(), counters, 10)  # noqa: E731

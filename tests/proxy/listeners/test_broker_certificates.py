@@ -92,7 +92,7 @@ class Stage:
     @property
     def common_names(self) -> list[str]:
         """The first attributes of the clients' subjects."""
-        return [origin.subject.partition(",")[0] for origin in self.origins]
+        return [(origin.subject or "").partition(",")[0] for origin in self.origins]
 
     @property
     def users(self) -> list[str]:
@@ -133,7 +133,18 @@ async def test_client_without_certificate_has_no_identity(pki: Pki) -> None:
         await stage.visit(anonymous)
         await stage.visit(pki.client("bob"))
     assert stage.users == ["upstream-carol", "upstream-alice"]
-    assert [bool(origin.subject) for origin in stage.origins] == [False, True]
+    assert [origin.subject is None for origin in stage.origins] == [True, False]
+
+
+@pytest.mark.parametrize(("pattern", "user"), [("()", "alice"), (".*", "alice"), (".+", "carol")])
+async def test_empty_subject_is_a_subject(pki: Pki, pattern: str, user: str) -> None:
+    """A certificate with an empty subject is a user like any other. To a broker it is `User:`."""
+    nameless = pki.authority.issue_without_subject("nameless.example")
+    context = pki.context(ssl.PROTOCOL_TLS_CLIENT, nameless, ssl.TLSVersion.TLSv1_3)
+    async with staged(pki, pki.settings((pattern, "alice"))) as stage:
+        await stage.visit(context)
+    assert stage.users == [f"upstream-{user}"]
+    assert [origin.subject for origin in stage.origins] == [""]
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
@@ -186,7 +197,7 @@ async def test_refused_principal_is_turned_away(pki: Pki, capsys: pytest.Capture
 
     class Full(PassthroughDispatcher):
         def admit(self, origin: Origin) -> str | None:
-            return "too many" if origin.subject.startswith("CN=bob,") else None
+            return "too many" if (origin.subject or "").startswith("CN=bob,") else None
 
     broker = pki.context(ssl.PROTOCOL_TLS_SERVER, pki.server, ssl.TLSVersion.TLSv1_3)
     async with proxy(pki.settings(), over_tls(broker, echo), dispatcher=Full()) as shell:

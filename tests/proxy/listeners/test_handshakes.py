@@ -252,6 +252,23 @@ async def test_slow_tls_reader_is_not_read_ahead(pki: Pki) -> None:
         assert len(reply) == total + 8
 
 
+async def test_handshake_byte_by_byte(pki: Pki) -> None:
+    """A handshake whose bytes arrive one by one is done, on both sides."""
+
+    async def send_slowly(data: bytes) -> None:
+        for byte in data:
+            await client.stream.send_all(bytes([byte]))
+            await trio.lowlevel.checkpoint()
+
+    async with proxy(pki.listener) as shell, memory_client(pki, shell) as client:
+        client.stream.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(ssl.SSLWantReadError):
+            client.tls.do_handshake()
+        await send_slowly(client.outgoing.read())
+        await send_slowly(await client.do_handshake() + client.encrypt(request_frame(1)))
+        assert await read_frame(client) == reply_frame(1)  # type: ignore[arg-type]
+
+
 async def test_hostname_check_can_be_switched_off(pki: Pki) -> None:
     """With verify_hostname off, any certificate of a trusted authority is accepted."""
     behaviour = over_tls(server_context(pki, pki.authority.issue("elsewhere.example")), echo)

@@ -105,9 +105,15 @@ class Memory:
     The client can so send its first request together with the end of its handshake, and only parts of a record.
     """
 
-    def __init__(self, context: ssl.SSLContext, stream: trio.SocketStream) -> None:
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        stream: trio.SocketStream,
+        server_name: str | None = HOST,
+        session: ssl.SSLSession | None = None,
+    ) -> None:
         self._incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self._incoming, self.outgoing, server_hostname=HOST)
+        self.tls = context.wrap_bio(self._incoming, self.outgoing, server_hostname=server_name, session=session)
         self.stream = stream
 
     async def do_handshake(self) -> bytes:

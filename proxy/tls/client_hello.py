@@ -1,0 +1,108 @@
+"""The ClientHello, the first message of a client, and the server name in it (SNI).
+
+The name chooses the certificate, and each certificate has a TLS context of its own. So the name must be known before
+OpenSSL gets the first byte: OpenSSL looks for a session that the client may resume before it reports the name. A
+client could otherwise resume the session of one name and ask for another name.
+
+The thread of the data path reads the name, so the work is bounded: at most MAX_RECORDS records, at most MAX_EXTENSIONS
+extensions, and each byte is copied once. OpenSSL gets all bytes anyway and refuses what is wrong, so no fault is
+reported here.
+"""
+
+from typing import Final
+
+from group_sidecar.proxy.dataplane.tls_records import HEADER_BYTES, LENGTH_AT
+
+MAX_RECORDS: Final = 32
+"""How many records a ClientHello may have. Clients use one, or a few of them."""
+MAX_EXTENSIONS: Final = 100
+"""How many extensions are searched for the name. Browsers send about 20 of them, and IANA lists about 60."""
+_HANDSHAKE: Final = 22
+"""The type of a record with handshake messages (RFC 8446, 5.1)."""
+_MAX_RECORD_BYTES: Final = 16_384
+_CLIENT_HELLO: Final = 1
+"""The type of the message (RFC 8446, 4)."""
+_MESSAGE_HEADER_BYTES: Final = 4
+_VERSION_AND_RANDOM_BYTES: Final = 34
+_SERVER_NAME: Final = 0
+"""The type of the extension, and the type of its only kind of entry (RFC 6066, 3)."""
+
+
+class ClientHelloReader:
+    """Collects the bytes of a client until its ClientHello is complete.
+
+    Attributes:
+        received: all bytes that the client has sent.
+        is_complete: whether the ClientHello is complete, or the bytes are no ClientHello that is worth waiting for.
+    """
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.is_complete = False
+        self._message = bytearray()
+        self._next_record = 0
+        self._records = 0
+
+    def feed(self, data: bytes) -> None:
+        """Adds bytes of the client."""
+        received, start = self.received, self._next_record
+        received += data
+        while not self.is_complete and start < len(received):
+            body = start + HEADER_BYTES
+            size = int.from_bytes(received[start + LENGTH_AT : body], "big") if body <= len(received) else 0
+            if received[start] != _HANDSHAKE or size > _MAX_RECORD_BYTES:
+                self.is_complete = True
+                break
+            if body > len(received) or body + size > len(received):
+                break
+            self._message += received[body : body + size]
+            start = body + size
+            self._records += 1
+            self.is_complete = not self._may_go_on()
+        self._next_record = start
+
+    def server_name(self) -> str | None:
+        """Returns the name that the client asks for, in lower case and without a dot at its end; None without a name.
+
+        The ClientHello must be complete.
+        """
+        try:
+            name = _host_name(bytes(self._message[_MESSAGE_HEADER_BYTES:])).decode("ascii")
+        except (IndexError, UnicodeDecodeError):
+            return None
+        return name.lower().removesuffix(".") or None
+
+    def _may_go_on(self) -> bool:
+        """Whether more of the ClientHello may follow."""
+        message = self._message
+        if self._records == MAX_RECORDS or (message and message[0] != _CLIENT_HELLO):
+            return False
+        return len(message) < _MESSAGE_HEADER_BYTES + int.from_bytes(message[1:_MESSAGE_HEADER_BYTES], "big")
+
+
+def _host_name(hello: bytes) -> bytes:
+    """Returns the server name of a ClientHello without its header; empty if it has none. May raise IndexError."""
+    start = _VERSION_AND_RANDOM_BYTES
+    for length_bytes in (1, 2, 1):  # The session id, the ciphers, and the methods of compression.
+        _, start = _vector(hello, start, length_bytes)
+    extensions, _ = _vector(hello, start, 2)
+    start = 0
+    for _ in range(MAX_EXTENSIONS):
+        if start == len(extensions):
+            break
+        kind = int.from_bytes(extensions[start : start + 2], "big")
+        content, start = _vector(extensions, start + 2, 2)
+        if kind == _SERVER_NAME:
+            names, _ = _vector(content, 0, 2)
+            name, _ = _vector(names, 1, 2)
+            return name if names[0] == _SERVER_NAME else b""
+    return b""
+
+
+def _vector(data: bytes, start: int, length_bytes: int) -> tuple[bytes, int]:
+    """Returns the content of a vector (RFC 8446, 3.4) and the position after it. Raises IndexError if it is cut."""
+    body = start + length_bytes
+    end = body + int.from_bytes(data[start:body], "big")
+    if end > len(data) or body > len(data):
+        raise IndexError
+    return data[body:end], end

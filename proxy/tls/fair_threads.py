@@ -1,0 +1,51 @@
+"""Threads that addresses share in turn, so that an address with much work does not delay another one."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+import trio
+
+_Result = TypeVar("_Result")
+_Arguments = TypeVarTuple("_Arguments")
+
+
+class FairThreads:
+    """Runs functions in threads. If all threads are busy, the addresses that wait get the next free one in turn.
+
+    Args:
+        most: the maximum number of functions that run at a time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._limiter = trio.CapacityLimiter(most)  # No task waits for it, because this class counts the threads.
+        self._waiting: OrderedDict[str, trio.lowlevel.ParkingLot] = OrderedDict()
+        """The tasks of each address that wait, in the order of the next turns. There are at most as many addresses as
+        tasks wait, and some whose tasks were cancelled after the last function has ended."""
+
+    async def run(self, address: str, function: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
+        """Runs a function in a thread when it is the turn of an address. Returns or raises what the function does.
+
+        A function that has begun is not cancelled.
+        """
+        if self._free:
+            self._free -= 1
+        else:
+            if address not in self._waiting:
+                self._waiting[address] = trio.lowlevel.ParkingLot()
+            await self._waiting[address].park()
+        try:
+            return await trio.to_thread.run_sync(function, *arguments, limiter=self._limiter)
+        finally:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Gives a thread to the next address. The address goes to the end if more of its tasks wait."""
+        while self._waiting:
+            address, tasks = self._waiting.popitem(last=False)
+            if tasks.unpark():
+                if tasks:
+                    self._waiting[address] = tasks
+                return
+        self._free += 1
