@@ -111,8 +111,8 @@ class ScrapeSources:
         task_failures: unexpected failures of each background task.
         is_shown: whether a group has series, by its id. Totals count all groups.
         admin_counters: counters of the admin port.
-        own_certificates_expire_at: when the certificates expire that belong to no listener, in seconds since the epoch,
-            by the value of the label `side`.
+        certificates_expire_at: when certificates expire, in seconds since the epoch, by the values of the labels
+            `listener` and `side`. `listener` is empty for certificates that belong to no listener.
         drift: seconds to add to times on the clock of the views.
         max_series: the maximum number of series in total, over all families that have a level of detail.
     """
@@ -136,7 +136,7 @@ class ScrapeSources:
     max_series: int = 10_000
     drift: Callable[[], float] = float
     admin_counters: AdminCounters = field(default_factory=AdminCounters)
-    own_certificates_expire_at: Callable[[], Mapping[str, float]] = dict
+    certificates_expire_at: Callable[[], Mapping[tuple[str, str], float]] = dict
 
 
 class ScrapeResult(NamedTuple):
@@ -212,7 +212,7 @@ def sidecar_families(sources: ScrapeSources, group_totals: GroupTotals) -> Itera
     if (max_size := sources.max_members(GroupView(group_id=""))) is not None:
         yield f.GROUP_MAX_SIZE.single(max_size)
     yield from _traffic(sources.traffic)
-    yield _certificates(sources)
+    yield f.CERTIFICATE_NOT_AFTER.fill(sources.certificates_expire_at().items())
     yield from _policies(sources.traffic)
     yield from _logs(sources.logs())
     yield f.MIRROR_READY.single(sources.copies_ready())
@@ -299,17 +299,6 @@ def _connections(listeners: Sequence[ListenerCounters]) -> Iterator[Metric]:
     )
     yield by_listener(f.RECEIVED_BYTES, lambda each: each.received_bytes)
     yield by_listener(f.SENT_BYTES, lambda each: each.sent_bytes)
-
-
-def _certificates(sources: ScrapeSources) -> Metric:
-    """Returns when certificates expire. Those that belong to no listener have an empty label `listener`."""
-    of_listeners = {
-        (listener.name, side): at
-        for listener in sources.traffic.listeners
-        for side, at in listener.certificates_expire_at.items()
-    }
-    others = {("", side): at for side, at in sources.own_certificates_expire_at().items()}
-    return f.CERTIFICATE_NOT_AFTER.fill((of_listeners | others).items())
 
 
 def _traffic(t: TrafficCounters) -> Iterator[Metric]:

@@ -95,13 +95,10 @@ class ListenerCounters:
         read_pauses: how often a client was not read any longer, by the limit that was reached.
         tls_handshakes: completed TLS handshakes by side.
         tls_failures: failed TLS handshakes by side and reason.
-        certificates_expire_at: the earliest time at which a certificate of the sidecar expires, by the side that sees
-            it, in seconds since the epoch.
     """
 
     __slots__ = (
         "accept_throttled_seconds",
-        "certificates_expire_at",
         "connections_closed",
         "connections_opened",
         "name",
@@ -126,7 +123,6 @@ class ListenerCounters:
         self.connections_opened = 0
         self.connections_closed = dict.fromkeys(CloseReason, 0)
         self.read_pauses = dict.fromkeys(ReadPause, 0)
-        self.certificates_expire_at: dict[TlsSide, float] = {}
         self.tls_handshakes = dict.fromkeys(TlsSide, 0)
         self.tls_failures = {(side, reason): 0 for side in TlsSide for reason in TlsFailure}
 

@@ -208,6 +208,7 @@ class Sidecar:
         self._handshakes = {
             each.name: _handshakes(each, counters, limits) for each, counters in self._listeners.items()
         }
+        self._own_certificates = OwnCertificates(config)
         self._brokers = ServedBrokers()
         self._poller, self._hosted = poller or Poller(), poller is not None
         self._supervisor = Supervisor()
@@ -269,8 +270,18 @@ class Sidecar:
             is_shown=group_filter(metrics.allow, metrics.deny),
             max_series=metrics.series,
             drift=self._drift,
-            own_certificates_expire_at=OwnCertificates(self._config).expire_at,
+            certificates_expire_at=self._certificates_expire_at,
         )
+
+    def _certificates_expire_at(self) -> dict[tuple[str, str], float]:
+        """Returns when certificates expire, in seconds since the epoch, by the listener and the side that sees them."""
+        found: dict[tuple[str, str], float] = {
+            ("", side): at for side, at in self._own_certificates.expire_at().items()
+        }
+        for name, handshakes in self._handshakes.items():
+            if handshakes is not None:
+                found |= {(name, side): at for side, at in handshakes.certificates_expire_at().items()}
+        return found
 
     def _apply_policies(self, config: Config) -> None:
         """Replaces the active policies by those of these settings."""

@@ -65,8 +65,8 @@ ANSWER_BYTES_PER_TURN: Final = 65_536
 connections had their turn."""
 MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 """A connection that has lately caused more work than this is read in turns, so that clients that ask for little are
-served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk, the other replies
-in the chunk wait for a turn, and so do requests that will be decoded with their replies."""
+served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk, the other
+replies in it wait for a turn, and so do requests that will be decoded with their replies."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """So much of a connection's work is forgotten each second: 16 decoded requests, or a hundred Heartbeats. A client that
 causes less is never read in turns, also while the sidecar has more to do than it can."""

@@ -7,15 +7,14 @@ resumes the session of another certificate, which would make the broker see the 
 
 import socket
 import ssl
+from functools import partial
 from typing import NamedTuple
 
-from group_sidecar.metrics.listener_counters import ListenerCounters, TlsSide
 from group_sidecar.policies.patterns import matcher
 from group_sidecar.proxy.config.listener_sections import UpstreamTls
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.dataplane.tls_endpoint import TlsState
-from group_sidecar.proxy.tls.certificates import EarliestExpiry
-from group_sidecar.proxy.tls.contexts import ReloadingContext, upstream_context, upstream_files
+from group_sidecar.proxy.tls.contexts import ReloadingContext, earliest_expiry, upstream_context, upstream_files
 from group_sidecar.proxy.tls.handshake import handshake
 
 
@@ -37,20 +36,17 @@ class BrokerCertificate:
     Args:
         name: names the certificate in the log.
         settings: the settings of TLS to the broker.
-        earliest_expiry: notes when the certificate expires.
+
+    Attributes:
+        context: the TLS context.
 
     Raises:
         UnusableFileError: a file of the settings cannot be used.
     """
 
-    def __init__(self, name: str, settings: Tls, earliest_expiry: EarliestExpiry) -> None:
-        def make() -> ssl.SSLContext:
-            context = upstream_context(settings)
-            if settings.certificate_file is not None:
-                earliest_expiry.note(name, settings.certificate_file)
-            return context
-
-        self._context = ReloadingContext(name, upstream_files(settings), make)
+    def __init__(self, name: str, settings: Tls) -> None:
+        make = partial(upstream_context, settings)
+        self.context = ReloadingContext(name, upstream_files(settings), make, settings.certificate_file)
         self._server_name = settings.server_name
         self._last_upstreams: dict[str, ssl.SSLObject] = {}
         """The last connection to each broker, whose session may be resumed."""
@@ -66,7 +62,7 @@ class BrokerCertificate:
         Raises:
             HandshakeError: the handshake failed.
         """
-        context, name, load = self._context.current(), self._server_name or host, self._context.load
+        context, name, load = self.context.current(), self._server_name or host, self.context.load
         last = self._last_upstreams.get(name)
         session = last.session if last is not None and last.context is context else None  # A new context has none.
         state = await handshake(upstream, context, client_host, server_name=name, session=session)
@@ -80,19 +76,17 @@ class BrokerCertificates:
     Args:
         name: the name of the listener.
         settings: the settings of TLS to the broker.
-        counters: gets the time at which the first of the certificates expires.
 
     Raises:
         UnusableFileError: a file of the settings cannot be used.
     """
 
-    def __init__(self, name: str, settings: UpstreamTls, counters: ListenerCounters) -> None:
-        self._earliest_expiry = EarliestExpiry(counters, TlsSide.UPSTREAM)
-        self._own = self._certificate(f"{name}: upstream_tls", settings)
+    def __init__(self, name: str, settings: UpstreamTls) -> None:
+        self._own = BrokerCertificate(f"{name}: upstream_tls", settings)
         self._identities = [
             (
                 matcher(identity.subject),
-                self._certificate(f"{name}: upstream_tls.identities.{index}", settings.with_certificate_of(identity)),
+                BrokerCertificate(f"{name}: upstream_tls.identities.{index}", settings.with_certificate_of(identity)),
             )
             for index, identity in enumerate(settings.identities)
         ]
@@ -105,5 +99,6 @@ class BrokerCertificates:
                     return certificate
         return self._own
 
-    def _certificate(self, name: str, settings: Tls) -> BrokerCertificate:
-        return BrokerCertificate(name, settings, self._earliest_expiry)
+    def expire_at(self) -> float | None:
+        """Returns when the first of the certificates expires, in seconds since the epoch; None without one."""
+        return earliest_expiry([self._own.context, *(certificate.context for _, certificate in self._identities)])

@@ -61,8 +61,14 @@ class ListenerHandshakes:
         self._seconds = seconds
         self.expects_proxy_header = listener.proxy_protocol
         name, tls, upstream_tls = listener.name, listener.tls, listener.upstream_tls
-        self._for_clients = None if tls is None else ListenerCertificates(name, tls, counters)
-        self._for_broker = None if upstream_tls is None else BrokerCertificates(name, upstream_tls, counters)
+        self._for_clients = None if tls is None else ListenerCertificates(name, tls)
+        self._for_broker = None if upstream_tls is None else BrokerCertificates(name, upstream_tls)
+
+    def certificates_expire_at(self) -> dict[TlsSide, float]:
+        """Returns when the first certificate for each side expires, in seconds since the epoch."""
+        sides = {TlsSide.CLIENT: self._for_clients, TlsSide.UPSTREAM: self._for_broker}
+        found = {side: certificates.expire_at() for side, certificates in sides.items() if certificates is not None}
+        return {side: at for side, at in found.items() if at is not None}
 
     async def read_proxy_header(self, descriptor: int) -> ProxyHeader:
         """Returns the PROXY header of a client that has connected.

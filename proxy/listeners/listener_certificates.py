@@ -7,13 +7,10 @@ never resumes a session that began under another certificate.
 import ssl
 from collections.abc import Mapping
 from functools import partial
-from itertools import cycle
 from typing import TypeVar
 
-from group_sidecar.metrics.listener_counters import ListenerCounters, TlsSide
 from group_sidecar.proxy.config.listener_sections import ListenerTls
-from group_sidecar.proxy.tls.certificates import EarliestExpiry
-from group_sidecar.proxy.tls.contexts import ReloadingContext, listener_context, listener_files
+from group_sidecar.proxy.tls.contexts import ReloadingContext, earliest_expiry, listener_context, listener_files
 
 _Certificate = TypeVar("_Certificate")
 
@@ -40,36 +37,29 @@ class ListenerCertificates:
     Args:
         name: the name of the listener.
         settings: the settings of TLS with clients.
-        counters: gets the time at which the first of the certificates expires.
 
     Raises:
         UnusableFileError: a file of the settings cannot be used.
     """
 
-    def __init__(self, name: str, settings: ListenerTls, counters: ListenerCounters) -> None:
-        self._earliest_expiry = EarliestExpiry(counters, TlsSide.CLIENT)
-        self._default = self._context(f"{name}: tls", settings)
+    def __init__(self, name: str, settings: ListenerTls) -> None:
+        self._default = _context(f"{name}: tls", settings)
         self._by_name: dict[str, ReloadingContext] = {}
-        contexts = [self._default]
+        self._contexts = [self._default]
         for index, named in enumerate(settings.certificates):
-            context = self._context(f"{name}: tls.certificates.{index}", settings.with_certificate_of(named))
+            context = _context(f"{name}: tls.certificates.{index}", settings.with_certificate_of(named))
             self._by_name |= dict.fromkeys(named.server_names, context)
-            contexts.append(context)
-        self._in_turn = cycle(contexts)
+            self._contexts.append(context)
 
     def choose(self, server_name: str | None) -> ssl.SSLContext:
-        """Returns the context for a client that asks for a name; None if it asks for none.
-
-        It also looks at the files of one further certificate, so that the reported expiry is right for a certificate
-        that was replaced and that no client asks for.
-        """
-        next(self._in_turn).current()
+        """Returns the context for a client that asks for a name; None if it asks for none."""
         return certificate_for(server_name, self._by_name, self._default).current()
 
-    def _context(self, name: str, settings: ListenerTls) -> ReloadingContext:
-        return ReloadingContext(name, listener_files(settings), partial(self._make, name, settings))
+    def expire_at(self) -> float | None:
+        """Returns when the first of the certificates expires, in seconds since the epoch."""
+        return earliest_expiry(self._contexts)
 
-    def _make(self, name: str, settings: ListenerTls) -> ssl.SSLContext:
-        context = listener_context(settings)
-        self._earliest_expiry.note(name, settings.certificate_file)
-        return context
+
+def _context(name: str, settings: ListenerTls) -> ReloadingContext:
+    make = partial(listener_context, settings)
+    return ReloadingContext(name, listener_files(settings), make, settings.certificate_file)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.tls.file_stamp import FileStamp, file_stamp
-from group_sidecar.metrics.listener_counters import ListenerCounters, TlsSide
 
 
 def expires_at(file: Path) -> float:
@@ -63,25 +62,3 @@ class _CertificateExpiry:
             if stamp != self._stamp:
                 self._expires_at, self._stamp = expires_at(self._file), stamp
         return self._expires_at
-class EarliestExpiry:
-    """Reports when the first of a listener's certificates expires.
-
-    Args:
-        counters: gets the time in seconds since the epoch.
-        side: the side that sees the certificates.
-    """
-
-    def __init__(self, counters: ListenerCounters, side: TlsSide) -> None:
-        self._counters = counters
-        self._side = side
-        self._expiries: dict[str, float] = {}
-
-    def note(self, name: str, file: Path) -> None:
-        """Notes that the certificate with a name was read from a file.
-
-        Raises:
-            OSError: the file cannot be read.
-            ValueError: the file contains no certificate.
-        """
-        self._expiries[name] = expires_at(file)
-        self._counters.certificates_expire_at[self._side] = min(self._expiries.values())

@@ -13,6 +13,7 @@ from pathlib import Path
 from group_sidecar.proxy.config.listener_sections import ListenerTls
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.tls.certificates import expires_at
 from group_sidecar.proxy.tls.file_stamp import FileStamp, file_stamp
 
 _loads = count(1)
@@ -49,22 +50,31 @@ class ReloadingContext:
         name: names the context in the log.
         files: the files of the context.
         make: makes the context. Raises OSError or UnusableFileError.
+        certificate_file: the file among them with the certificate that the context presents; None without one.
 
     Attributes:
         load: the number of the current context in this process. A context with another number may have another
             certificate.
+        expires_at: when the certificate of the current context expires, in seconds since the epoch; None without one.
 
     Raises:
         UnusableFileError, OSError: the files cannot be used at the start.
     """
 
-    def __init__(self, name: str, files: Sequence[Path], make: Callable[[], ssl.SSLContext]) -> None:
+    def __init__(
+        self,
+        name: str,
+        files: Sequence[Path],
+        make: Callable[[], ssl.SSLContext],
+        certificate_file: Path | None = None,
+    ) -> None:
         self._name = name
         self._files = files
         self._make = make
+        self._certificate_file = certificate_file
         self._log_throttle = LogThrottle()
         self._stamps: list[FileStamp] = []
-        self._context = make()
+        self._context, self.expires_at = self._made()
         self.load = next(_loads)
         with suppress(OSError):  # The files were there a moment ago. The next look finds out.
             self._stamps = self._file_stamps()
@@ -74,7 +84,7 @@ class ReloadingContext:
         try:
             stamps = self._file_stamps()
             if stamps != self._stamps:
-                self._context, self._stamps = self._make(), stamps
+                (self._context, self.expires_at), self._stamps = self._made(), stamps
                 self.load = next(_loads)
                 log.info("certificates read again", context=self._name)
         except (OSError, UnusableFileError) as error:
@@ -83,8 +93,22 @@ class ReloadingContext:
                 log.warning("certificates not read again", context=self._name, cause=cause, times=times)
         return self._context
 
+    def _made(self) -> tuple[ssl.SSLContext, float | None]:
+        """Returns a new context, and when its certificate expires."""
+        return self._make(), expires_at(self._certificate_file) if self._certificate_file else None
+
     def _file_stamps(self) -> list[FileStamp]:
         return [file_stamp(file) for file in self._files]
+
+
+def earliest_expiry(contexts: Sequence[ReloadingContext]) -> float | None:
+    """Returns when the first certificate of these contexts expires, in seconds since the epoch; None without one.
+
+    Changed files are read again before.
+    """
+    for each in contexts:
+        each.current()
+    return min((each.expires_at for each in contexts if each.expires_at is not None), default=None)
 
 
 def listener_context(settings: ListenerTls) -> ssl.SSLContext:

@@ -198,14 +198,13 @@ def full_world() -> MetricsWorld:
         log_starts=lambda: [{("sales", 0): (1, 2.0)}],
         outlets={"folder": Outlet(records_written=1, records_dropped={"full": 1}, failures=2, last_flush=4.0)},
         last_reload=lambda: LastReload(successful=True, succeeded_at=5.0),
-        own_certificates_expire_at=lambda: {"admin_access": 7.0},
+        certificates_expire_at=lambda: {("", "admin_access"): 7.0, ("clients", TlsSide.CLIENT): 6.0},
     )
     world.fact_counters.observe(rebalanced("orders"))
     reading = LogReadCounters(GroupMetadataManager(exclusive=False).log)
     reading.count_skipped({19: 1})
     world.logs.append(reading)
     world.traffic.request_done(11, 0.2)
-    world.counters.certificates_expire_at[TlsSide.CLIENT] = 6.0
     world.traffic.expect_policy("group_max_size", [77])
     world.traffic.expect_broker_rejections("group_max_size", 81)
     return world

@@ -11,7 +11,6 @@ from group_sidecar.metrics.collector import GroupTotals, scrape, sidecar_familie
 from group_sidecar.metrics.detail_rows import FAMILIES as DETAILS
 from group_sidecar.metrics.exposition import choose_format
 from group_sidecar.metrics.families import FAMILIES
-from group_sidecar.metrics.listener_counters import TlsSide
 from group_sidecar.metrics.metric_family import Detail
 from tests.metrics.metrics_world import (
     CoordinatorCopy,
@@ -299,8 +298,7 @@ def test_table_sizes_are_summed() -> None:
 
 def test_certificates_without_listener() -> None:
     """The certificates of the admin port and of the own connection have an empty label `listener`."""
-    world = MetricsWorld(own_certificates_expire_at=lambda: {"admin_access": 7.0})
-    world.counters.certificates_expire_at[TlsSide.CLIENT] = 6.0
+    world = MetricsWorld(certificates_expire_at=lambda: {("", "admin_access"): 7.0, ("clients", "client"): 6.0})
     dates = world.series("certificate_not_after_timestamp_seconds")
     assert dates == {("clients", "client"): 6.0, ("", "admin_access"): 7.0}
 

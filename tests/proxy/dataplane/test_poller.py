@@ -387,7 +387,7 @@ async def test_turns_share_a_part_of_each_round() -> None:
 
 
 async def test_turns_include_what_they_defer() -> None:
-    """The deferred calls are made after each turn, and a round begins no further turn after they have taken too long."""
+    """A turn's time includes the deferred calls, which are made after it."""
     poller = Poller()
     clock, deferred, taken = [0.0], list[int](), list[int]()
     poller.time = lambda: clock[0]
@@ -403,9 +403,9 @@ async def test_turns_include_what_they_defer() -> None:
     poller.add_deferred_call(apply)
     for number in range(3):
         poller.add_turn(partial(turn, number))
-    for count in (1, 2, 3):
+    for turns in (1, 2, 3):
         poller.run_round(None)
-        assert (taken, deferred) == ([*range(count)], [])
+        assert (taken, deferred) == ([*range(turns)], [])
     poller.close()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters, TlsSide
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.config.listener_sections import UpstreamTls
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.listeners.broker_certificates import BrokerCertificates
@@ -218,14 +218,13 @@ def test_first_expiry_counts(pki: Pki) -> None:
     soon = pki.authority.issue("x.example", expires=datetime(2095, 1, 1, tzinfo=UTC))
     later = pki.authority.issue("x.example", expires=datetime(2096, 1, 1, tzinfo=UTC))
     identities = [{"subject": "a", **soon.settings}, {"subject": "b", **later.settings}]
-    counters = ListenerCounters("A")
     given = {"ca_file": str(pki.authority.file), **later.settings, "identities": identities}
-    BrokerCertificates("A", UpstreamTls.model_validate(given), counters)
-    assert counters.certificates_expire_at == {TlsSide.UPSTREAM: datetime(2095, 1, 1, tzinfo=UTC).timestamp()}
+    certificates = BrokerCertificates("A", UpstreamTls.model_validate(given))
+    assert certificates.expire_at() == datetime(2095, 1, 1, tzinfo=UTC).timestamp()
 
 
 def test_unusable_file_of_an_identity_is_named(pki: Pki) -> None:
     """A file of an identity that cannot be used is named at the start."""
     given = {"ca_file": str(pki.authority.file), "identities": [{"subject": "a", "certificate_file": "/nowhere.pem"}]}
     with pytest.raises(UnusableFileError, match=r"certificate_file: /nowhere.pem cannot be used: no such file"):
-        BrokerCertificates("A", UpstreamTls.model_validate(given), ListenerCounters("A"))
+        BrokerCertificates("A", UpstreamTls.model_validate(given))

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import trio
 
-from group_sidecar.metrics.listener_counters import CloseReason, TlsFailure, TlsSide
+from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters, TlsFailure, TlsSide
+from group_sidecar.proxy.listeners.handshakes import handshakes_of
 from tests.proxy.fakes import (
     RunningProxy,
     echo,
@@ -28,6 +29,7 @@ from tests.proxy.listeners.tls_shell import (
     VERSIONS,
     Pki,
     client_context,
+    listener,
     memory_client,
     over_tls,
     proxy,
@@ -327,15 +329,31 @@ async def test_changed_certificate_is_used_for_new_connections(pki: Pki, tmp_pat
     async with proxy({"tls": {"certificate_file": str(file)}}) as shell:
         before = await secured(shell, client_context(pki))
         assert expiry(before) == 2095
-        assert shell.counters.certificates_expire_at == {TlsSide.CLIENT: datetime(2095, 1, 1, tzinfo=UTC).timestamp()}
         second.write_together(file)
         after = await secured(shell, client_context(pki))
         assert expiry(after) == 2096
-        assert shell.counters.certificates_expire_at == {TlsSide.CLIENT: datetime(2096, 1, 1, tzinfo=UTC).timestamp()}
         file.write_text("half a file")
         assert expiry(await secured(shell, client_context(pki))) == 2096
         await round_trip(before)
         await round_trip(after)
+
+
+def test_expiry_of_both_sides(pki: Pki, tmp_path: Path) -> None:
+    """The certificates that clients and the broker see are reported, also if no connection was made with a new one."""
+    first, second = (pki.authority.issue(HOST, expires=datetime(year, 1, 1, tzinfo=UTC)) for year in (2095, 2096))
+    file = tmp_path / "replaced.pem"
+    first.write_together(file)
+    upstream = {**pki.upstream["upstream_tls"], **second.settings}
+    settings = listener(tls={"certificate_file": str(file)}, upstream_tls=upstream)
+    handshakes = handshakes_of(settings, ListenerCounters("default"), 1)
+    assert handshakes
+    times = [datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2095, 2096)]
+    assert handshakes.certificates_expire_at() == dict(zip((TlsSide.CLIENT, TlsSide.UPSTREAM), times, strict=True))
+    second.write_together(file)
+    assert handshakes.certificates_expire_at() == dict.fromkeys(TlsSide, times[1])
+    plain = handshakes_of(listener(proxy_protocol=True), ListenerCounters("default"), 1)
+    assert plain
+    assert plain.certificates_expire_at() == {}
 
 
 def expiry(stream: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters, TlsSide
+from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.config.listener_sections import ListenerTls
 from group_sidecar.proxy.listeners.listener_certificates import ListenerCertificates, certificate_for
 from group_sidecar.proxy.tls.contexts import UnusableFileError
@@ -192,13 +192,10 @@ def test_earliest_expiry_is_reported(pki: Pki, tmp_path: Path) -> None:
         install(expiring(pki.authority, 2090, f"{name}.example"), file)
     further = [{"server_names": [f"{name}.example"], "certificate_file": files[name]} for name in ("a", "b")]
     settings = ListenerTls.model_validate({"certificate_file": files["own"], "certificates": further})
-    counters = ListenerCounters("x")
-    certificates = ListenerCertificates("x", settings, counters)
+    certificates = ListenerCertificates("x", settings)
 
     def reported() -> int:
-        for _ in files:
-            certificates.choose(None)
-        return datetime.fromtimestamp(counters.certificates_expire_at[TlsSide.CLIENT], UTC).year
+        return datetime.fromtimestamp(certificates.expire_at() or 0, UTC).year
 
     assert reported() == 2090
     for year, (name, file) in enumerate(files.items(), 2091):
@@ -211,7 +208,7 @@ def test_unusable_file_is_named_at_start(pki: Pki) -> None:
     further = {"server_names": ["a.example"], "certificate_file": "/nowhere.pem"}
     settings = ListenerTls.model_validate({**pki.own.settings, "certificates": [further]})
     with pytest.raises(UnusableFileError, match=r"certificate_file: /nowhere\.pem cannot be used: no such file"):
-        ListenerCertificates("x", settings, ListenerCounters("x"))
+        ListenerCertificates("x", settings)
 
 
 def test_choice_without_names() -> None:
