@@ -96,7 +96,7 @@ def run(
     try:
         passed = passed_sockets(os.environ)
         predecessor = take_predecessor(passed)
-        has_nodes = settings.mode == Mode.GATEWAY
+        has_nodes = settings.mode == "gateway"
         ports = open_ports(settings.listen_addresses, settings.admin, passed, has_nodes=has_nodes)
 
         # The other modules are imported now, because clients can already connect and wait in the kernel. Nothing of

@@ -406,6 +406,7 @@ class Sidecar:
 
     async def _wait_for_copies(self, predecessor: Predecessor) -> None:
         """Waits until the copies are loaded, or the predecessor has ended, for at most LOAD_SECONDS."""
+        log.info("loading the copies while the predecessor serves clients")
         with trio.move_on_after(LOAD_SECONDS):
             # Several parts together decide whether the copies are loaded, so there is no event to wait for.
             while not (predecessor.gone.is_set() or self._is_loaded()):  # noqa: ASYNC110

@@ -265,22 +265,16 @@ def test_free_port_stays(tmp_path: Path) -> None:
 
 
 class GatedBroker(ScriptedBroker):
-    """A broker whose log cannot be read until `opened` is set, so that a successor waits.
-
-    Attributes:
-        tried: how often the log was asked for in vain.
-    """
+    """A broker whose log cannot be read until `opened` is set, so that a successor waits."""
 
     def __init__(self) -> None:
         super().__init__(scripted().answers)
         self.answers[MetadataRequest] = self._metadata
         self.opened = threading.Event()
         self.opened.set()
-        self.tried = 0
 
     def _metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
         if not self.opened.is_set():
-            self.tried += 1
             return MetadataResponse(brokers=(), topics=(), error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
         return NO_CLUSTER
 
@@ -294,18 +288,20 @@ def waiting(folder: Path) -> Iterator[tuple[Generations, GatedBroker, int]]:
         broker.opened.clear()
         sidecar.hand_over()
         pid = sidecar.successor()
-        wait_until(lambda: broker.tried >= 3, "the successor tries to read the log")
+        sidecar.logged("loading the copies while the predecessor serves clients")
         yield sidecar, broker, pid
 
 
 def test_copy_is_loaded_first(tmp_path: Path) -> None:
     """The successor accepts clients after it has loaded its copy. Meanwhile the old process serves them."""
     with waiting(tmp_path) as (sidecar, broker, _):
-        assert served(sidecar.address)
+        for _ in range(10):
+            assert served(sidecar.address)
         assert sidecar.first.running.poll() is None
         assert len(sidecar.events("started")) == 1
         broker.opened.set()
-        sidecar.logged("started", 2)
+        loaded = sidecar.logged("reading __consumer_offsets", 2)
+        assert loaded["timestamp"] < sidecar.logged("started", 2)["timestamp"]
         sidecar.logged("the predecessor has ended")
         assert sidecar.first.running.wait(GIVE_UP_SECONDS) == 0
         assert served(sidecar.address)
