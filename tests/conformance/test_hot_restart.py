@@ -4,17 +4,18 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Message
 
-from tests.conformance.librdkafka import consumer, create_topic, poll_until
+from tests.conformance.librdkafka import consumer, create_topic
 from tests.conformance.routes import Route, Run
 from tests.conformance.test_restart import PARTITIONS, SteadyProducer, values_by_partition
 from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.kafka.sidecar_process import SidecarProcess
 
 RESTARTS = 3
@@ -39,13 +40,11 @@ class Clients:
 
     Attributes:
         rebalances: the rebalances that the consumers have noticed.
-        errors: what the clients have reported as errors.
         values: the values that were consumed.
     """
 
     def __init__(self, run: Run, stack: ExitStack) -> None:
         self.rebalances: list[str] = []
-        self.errors: list[str] = []
         self.values: list[Message] = []
         self._consumers: list[Consumer] = []
         for protocol in PROTOCOLS:
@@ -59,7 +58,6 @@ class Clients:
                         rebalances=self.rebalances,
                         enable_auto_commit=True,
                         auto_commit_interval_ms=100,
-                        error_cb=lambda error: self.errors.append(str(error)),
                         **settings,
                     )
                 )
@@ -67,37 +65,42 @@ class Clients:
             ]
         self.producer = SteadyProducer(run, idempotent=True)
 
+    def poll_until(self, condition: Callable[[], bool], seconds: float = GIVE_UP_SECONDS) -> None:
+        """Polls all consumers in turn until the condition is true."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"gave up with {len(self.values)} values of {self.producer.sent}"
+            for each in self._consumers:
+                for message in each.consume(500, 0.01):
+                    assert message.error() is None, message.error()
+                    self.values.append(message)
+
     def settle(self) -> None:
         """Polls until each group's partitions are assigned and values arrive."""
         pairs = [self._consumers[:2], self._consumers[2:]]
 
-        def settled(seen: list[Message]) -> bool:
+        def settled() -> bool:
             shares = [[len(each.assignment()) for each in pair] for pair in pairs]
-            return len(seen) > 100 and all(sum(share) == PARTITIONS and min(share) > 0 for share in shares)
+            return len(self.values) > 100 and all(sum(share) == PARTITIONS and min(share) > 0 for share in shares)
 
-        self.values += poll_until(self._consumers, settled, "the groups are stable")
+        self.poll_until(settled)
         self.rebalances.clear()
-
-    def poll_while(self, thread: threading.Thread) -> None:
-        """Polls until the thread has ended."""
-        self.values += poll_until(self._consumers, lambda _: not thread.is_alive(), "the restart")
 
     def poll_for(self, seconds: float) -> None:
         """Polls for so many seconds."""
         until = time.monotonic() + seconds
-        self.values += poll_until(self._consumers, lambda _: time.monotonic() > until, "the end", seconds + 10)
+        self.poll_until(lambda: time.monotonic() > until, seconds + 10)
 
     def poll_rest(self) -> None:
         """Polls until each group has all values."""
-        missing = len(PROTOCOLS) * sum(self.producer.sent) - len(self.values)
-        self.values += poll_until(self._consumers, lambda seen: len(seen) >= missing, "all values")
+        self.poll_until(lambda: len(self.values) >= len(PROTOCOLS) * sum(self.producer.sent))
 
 
 def replaced(sidecar: SidecarProcess, clients: Clients) -> None:
     """Replaces the sidecar while the clients poll."""
     restart = threading.Thread(target=sidecar.hand_over)
     restart.start()
-    clients.poll_while(restart)
+    clients.poll_until(lambda: not restart.is_alive())
     restart.join()
 
 
@@ -128,7 +131,6 @@ def test_clients_notice_nothing(broker: KafkaBroker, tmp_path: Path, restarts: i
                     clients.poll_for(seconds)
             clients.poll_rest()
             assert clients.rebalances == []
-            assert clients.errors == []
             assert clients.producer.errors == []
             assert sidecar.metric("group_sidecar_bypassing_records_total") == 0
         values = values_by_partition(clients.values)
