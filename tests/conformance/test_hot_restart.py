@@ -115,7 +115,7 @@ def events(sidecar: SidecarProcess) -> list[str]:
     ids=["often", "judged"],
 )
 def test_clients_notice_nothing(broker: KafkaBroker, tmp_path: Path, restarts: int, seconds: float) -> None:
-    """No client reports an error, no group rebalances, each value is consumed once, and no client counts as one that
+    """No request fails, no group rebalances, each value is consumed once, and no client counts as one that
     bypasses the sidecar.
     """
     sidecar = SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=SETTINGS)
