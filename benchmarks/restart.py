@@ -52,13 +52,17 @@ starts, and the longest.
 {cold}
 
 Then many clients with one connection each wait for the sidecar. It is ended, and started again as soon as the process
-is gone, as a service manager does. All clients reconnect as Java's clients do: 50 ms after the connection is lost, then
-with doubled pauses up to a second. Each sends one request when it is connected. The times begin with the signal. The
-sidecar stops with `limits.drain_seconds` of 5. The median of {rounds} rounds.
+is gone, as a service manager does. At SIGUSR2 it starts its successor by itself, and ends when the successor serves
+clients. All clients reconnect as Java's clients do: 50 ms after the connection is lost, then with doubled pauses up to
+a second. Each sends one request when it is connected. The times begin with the signal. The pause of a client begins
+when it loses its connection. The sidecar stops with `limits.drain_seconds` of 5. The median of {rounds} rounds.
 
 {returns}
 
 {machine}"""
+
+
+ENDINGS = {"kill -9": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGUSR2": signal.SIGUSR2}
 
 
 class Plan(NamedTuple):
@@ -115,6 +119,7 @@ class ReturningClients:
 
     Attributes:
         served_at: when each client got the reply to its first request after the loss.
+        pauses: the seconds between the loss of each client's connection and that reply.
     """
 
     def __init__(self, address: Address, connections: Sequence[socket.socket]) -> None:
@@ -124,7 +129,9 @@ class ReturningClients:
         self._due: list[tuple[float, int]] = []
         self._left = len(connections)
         self._sockets = dict(enumerate(connections))
+        self._lost_at: dict[int, float] = {}
         self.served_at: list[float] = []
+        self.pauses: list[float] = []
         for number, sock in self._sockets.items():
             sock.setblocking(False)
             self._selector.register(sock, selectors.EVENT_READ, (number, False))
@@ -157,20 +164,23 @@ class ReturningClients:
                 self._selector.modify(sock, selectors.EVENT_READ, (number, True))
                 return
             if sock.recv(4096):
-                self._served(sock)
+                self._served(number)
                 return
         except BlockingIOError:
             return
         except OSError:
             pass
+        self._lost_at.setdefault(number, time.perf_counter())
         self._selector.unregister(sock)
         sock.close()
         self._retry(number)
 
-    def _served(self, sock: socket.socket) -> None:
-        self.served_at.append(time.perf_counter())
+    def _served(self, number: int) -> None:
+        now = time.perf_counter()
+        self.served_at.append(now)
+        self.pauses.append(now - self._lost_at[number])
         self._left -= 1
-        self._selector.unregister(sock)
+        self._selector.unregister(self._sockets[number])
 
     def _retry(self, number: int) -> None:
         failures = self._failures.get(number, 0)
@@ -187,35 +197,43 @@ class ReturningClients:
 
 class Return(NamedTuple):
     """Seconds from the signal until the process was gone, and until the first, the middle and the last client was
-    served.
+    served. `pause`: the longest time that a client was without a connection or without a reply on its new one.
     """
 
     gone: float
     first: float
     middle: float
     last: float
+    pause: float
 
 
 def restarted(sidecar: SidecarProcess, count: int, how: signal.Signals) -> Return:
-    """Ends a running sidecar with `count` clients, starts it again, and waits until all clients were served."""
+    """Ends a running sidecar with `count` clients, starts it again, and waits until all clients were served again.
+
+    With SIGUSR2, the sidecar starts its successor by itself.
+    """
     clients = ReturningClients(sidecar.listen, connected(sidecar.listen, count, HEARTBEAT))
     try:
         process, gone_at = sidecar.process.running, 0.0
 
-        def start_again() -> None:
+        def restart() -> None:
             nonlocal gone_at
+            if how is signal.SIGUSR2:
+                sidecar.hand_over()
+                gone_at = time.perf_counter()
+                return
+            process.send_signal(how)
             process.wait()
             gone_at = time.perf_counter()
             sidecar.process.start()
 
-        service_manager = threading.Thread(target=start_again)
+        service_manager = threading.Thread(target=restart)
         began = time.perf_counter()
-        process.send_signal(how)
         service_manager.start()
         clients.run()
         service_manager.join()
         served = sorted(each - began for each in clients.served_at)
-        return Return(gone_at - began, served[0], served[len(served) // 2], served[-1])
+        return Return(gone_at - began, served[0], served[len(served) // 2], served[-1], max(clients.pauses))
     finally:
         clients.close()
 
@@ -238,14 +256,14 @@ def _cold(plan: Plan, folder: Path, broker: KafkaBroker) -> str:
 def _returns(plan: Plan, folder: Path, broker: KafkaBroker) -> str:
     rows = []
     for count in sorted({min(each, max_connections()) for each in plan.connections}):
-        for name, how in (("kill -9", signal.SIGKILL), ("SIGTERM", signal.SIGTERM)):
+        for name, how in ENDINGS.items():
             taken = []
             for _ in range(plan.rounds):
                 with _sidecar(folder, broker) as sidecar:
                     taken.append(restarted(sidecar, count, how))
             middles = [f"{median(values):.2f}" for values in zip(*taken, strict=True)]
             rows.append([name, f"{count:,}", *middles])
-    heads = ["ended by", "clients", "process gone", "first served", "half served", "all served"]
+    heads = ["ended by", "clients", "process gone", "first served", "half served", "all served", "longest pause"]
     return "\n".join(table(heads, rows))
 
 

@@ -223,6 +223,24 @@ class GroupMetadataManager:
         cache.unseen_history.note(group_id, lost_until)
         cache.note_unread_write(group_id, lost_until)
 
+    def begin_sharing(self) -> None:
+        """Notes that another sidecar forwards requests of the broker's clients too, which this copy does not see.
+
+        `end_sharing` ends this.
+        """
+        self._cache.exclusivity.is_shared = True
+        self.note_unread_write(None)
+
+    def end_sharing(self, until: float) -> None:
+        """Notes that the other sidecar has ended. The broker executes the other sidecar's last requests before `until`.
+
+        Whatever this copy knows from the wire may be outdated, so the broker or the log has to confirm it.
+        """
+        self._cache.exclusivity.is_shared = False
+        self.note_unread_write(None)  # A new epoch, for the groups that became known meanwhile.
+        for _ in range(2):
+            self.note_unread_write(None, until)
+
     def note_topic_deletion(self, now: float) -> None:
         """Notes a request that will soon change offsets of any group, such as the deletion of a topic."""
         self._cache.topics_deleted(now + TOPIC_DELETION_SECONDS)

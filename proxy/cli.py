@@ -74,7 +74,10 @@ def run(
     journal: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder for records.")] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="auto: console on a terminal.")] = None,
 ) -> None:
-    """Run a sidecar before a broker, until SIGTERM. At SIGHUP it reads its policies from FILE again."""
+    """Run a sidecar before a broker, until SIGTERM. At SIGHUP it reads its policies from FILE again.
+
+    At SIGUSR2 a new process of the same command takes over the ports: for an upgrade or other settings.
+    """
     flags = {
         "listen": listen,
         "upstream": upstream,
@@ -87,11 +90,14 @@ def run(
     settings = _load(config, _without_none(flags))
 
     from group_sidecar.proxy.config.model import load_config
-    from group_sidecar.proxy.listeners.ports import ListenError, open_ports, passed_sockets
+    from group_sidecar.proxy.listeners.ports import ListenError, open_ports, passed_sockets, take_predecessor
 
     read = partial(load_config, config, _without_none(flags)) if config else None
     try:
-        ports = open_ports(settings.listen_addresses, settings.admin, passed_sockets(os.environ))
+        passed = passed_sockets(os.environ)
+        predecessor = take_predecessor(passed)
+        has_nodes = settings.mode == "gateway"
+        ports = open_ports(settings.listen_addresses, settings.admin, passed, has_nodes=has_nodes)
 
         # The other modules are imported now, because clients can already connect and wait in the kernel. Nothing of
         # them is garbage, so the collector need not look for it.
@@ -101,7 +107,7 @@ def run(
 
         gc.enable()
         configure_logging(settings.log.format, settings.log.level)
-        run_until_signalled(settings, read, ports)
+        run_until_signalled(settings, read, ports, predecessor)
     except ListenError as error:
         raise _failed([str(error)]) from None
 

@@ -64,16 +64,25 @@ class ServedBroker:
         """Handles the next slice of the lost requests. Returns whether more of them wait."""
         return next(iter(self.dispatchers.values())).apply_lost_requests()
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the copy is loaded, as far as the broker allows that."""
+        return self.state.reachability.was_probed and (self.tail is None or self.tail.is_loaded)
+
     def start(self, tasks: trio.Nursery, supervisor: Supervisor) -> None:
-        """Starts the background tasks."""
+        """Starts the background tasks that only observe. `start_shrinking` starts the other one."""
         state, copy, connections = self.state, self.state.copy, self.state.own_connections
         tasks.start_soon(probe_forever, state, supervisor, self.probe_trigger)
         tasks.start_soon(reconcile_forever, copy, state.topic_names, state.topic_ids, connections, supervisor)
-        tasks.start_soon(shrink_forever, copy, state.active_policies, connections, supervisor)
         if state.config.answers.verify:
             tasks.start_soon(self._verify, supervisor)
         if self.tail:
             tasks.start_soon(self.tail.run, supervisor)
+
+    def start_shrinking(self, tasks: trio.Nursery, supervisor: Supervisor) -> None:
+        """Starts the task that removes members of groups over their limit. Only one sidecar of a broker may do that."""
+        state = self.state
+        tasks.start_soon(shrink_forever, state.copy, state.active_policies, state.own_connections, supervisor)
 
     async def _verify(self, supervisor: Supervisor) -> None:
         state, copy, tail = self.state, self.state.copy, self.tail
@@ -144,6 +153,10 @@ class ServedBrokers:
     async def committed_partitions(self) -> set[TopicPartition]:
         """Returns the partitions for which a group of any broker has committed offsets."""
         return set().union(*[await broker.state.log_bounds.own_partitions() for broker in self])
+
+    def are_loaded(self) -> bool:
+        """Whether the copies of all brokers are loaded, as far as the brokers allow that."""
+        return all(broker.is_loaded for broker in self)
 
     def are_ready(self) -> bool:
         """Whether all brokers answer the sidecar."""

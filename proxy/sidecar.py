@@ -13,20 +13,23 @@ The file has more than 400 lines because it starts and stops all parts.
 import gc
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
+from itertools import chain
 from typing import NamedTuple
 
 import trio
 from prometheus_client import CollectorRegistry
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
+from group_sidecar.coordinator.model.facts import ClientRefused, Fact
 from group_sidecar.metrics.collector import ScrapeSources
 from group_sidecar.metrics.fact_counters import DISTRIBUTION, FactCounters
 from group_sidecar.metrics.flight_recorder import FlightRecorder
@@ -54,8 +57,19 @@ from group_sidecar.proxy.journal.writer import JournalWriter
 from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort
 from group_sidecar.proxy.listeners.descriptor_limits import allowed_connections
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes, handshakes_of
-from group_sidecar.proxy.listeners.ports import ListenError, OpenPorts, listen, open_ports, port_of
+from group_sidecar.proxy.listeners.ports import (
+    ListenError,
+    OpenPorts,
+    PassedSocket,
+    is_bound_to,
+    listen,
+    open_ports,
+    port_of,
+    sockets_to_pass,
+)
+from group_sidecar.proxy.listeners.predecessor import Predecessor
 from group_sidecar.proxy.listeners.server import Server
+from group_sidecar.proxy.listeners.successor import Successor, start_successor
 from group_sidecar.proxy.runtime import garbage_collection
 from group_sidecar.proxy.runtime.addresses import Address, AddressBook
 from group_sidecar.proxy.runtime.event_log import EventLog
@@ -79,6 +93,15 @@ THREAD_SWITCH_SECONDS = 0.0005
 the data path could send a hundred answers."""
 NODES_SECONDS = 5.0
 """Seconds until a gateway requests the cluster's nodes again, after a failed attempt."""
+
+
+LOAD_SECONDS = 60.0
+"""Seconds for which a successor waits for its copies to load, before it accepts clients."""
+LOAD_POLL_SECONDS = 0.02
+"""Seconds between two checks whether the copies are loaded."""
+FIRST_REPLY_SECONDS = 1.0
+"""Seconds between the last accepted client and the first connection that ends, if a successor has taken over. A client
+that has just connected then gets its first reply."""
 
 
 class Addresses(NamedTuple):
@@ -124,18 +147,32 @@ async def run_sidecar(
 
 
 def run_until_signalled(
-    config: Config, read: Callable[[], Config] | None = None, ports: OpenPorts | None = None
+    config: Config,
+    read: Callable[[], Config] | None = None,
+    ports: OpenPorts | None = None,
+    predecessor: socket.socket | None = None,
 ) -> None:
     """Runs a sidecar until SIGTERM or SIGINT. A second signal ends it at once. At SIGHUP it reads its settings again.
+    At SIGUSR2 it starts a successor, and ends when the successor serves clients.
 
-    Nothing else may run in the process, because trio runs as a guest of the poller. `ports`: the listening sockets, or
-    None to open them. For other arguments and errors see `run_sidecar`.
+    Nothing else may run in the process, because trio runs as a guest of the poller.
+
+    Args:
+        config: see `run_sidecar`.
+        read: see `run_sidecar`.
+        ports: the listening sockets, or None to open them.
+        predecessor: the socket that leads to the predecessor, or None if there is none.
+
+    Raises:
+        ListenError: see `run_sidecar`.
     """
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     garbage_collection.keep_collections_short()
     poller = Poller()
     service_manager = ServiceManager(os.environ)
-    sidecar = Sidecar(config, read, poller, allowed_connections(config.limits), ports, service_manager)
+    connections = allowed_connections(config.limits)
+    before = None if predecessor is None else Predecessor(predecessor)
+    sidecar = Sidecar(config, read, poller, connections, ports, service_manager, before)
     host(poller, _run_until_signalled, sidecar)
 
 
@@ -143,18 +180,22 @@ async def _run_until_signalled(sidecar: "Sidecar") -> None:
     stop = trio.Event()
     with (
         _unwrap_listen_errors(),
-        trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
+        trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2) as signals,
     ):
         async with trio.open_nursery() as nursery:
 
             async def handle_signals() -> None:
+                was_stopped = False
                 async for number in signals:
                     if number == signal.SIGHUP:
                         nursery.start_soon(sidecar.reload_if_possible)
-                        continue
-                    if stop.is_set():
+                    elif number == signal.SIGUSR2:
+                        nursery.start_soon(sidecar.hand_over, stop)
+                    elif was_stopped or sidecar.waits_for_copies:
                         nursery.cancel_scope.cancel()
-                    stop.set()
+                    else:
+                        was_stopped = True
+                        stop.set()
 
             nursery.start_soon(handle_signals)
             async with trio.open_nursery() as running:
@@ -188,6 +229,7 @@ class Sidecar:
         connections: the maximum number of client connections, or None for the number in the settings.
         ports: the listening sockets, or None to open them.
         service_manager: gets reports about the state of the sidecar. Default: no reports.
+        predecessor: the process whose ports this sidecar takes over, or None.
     """
 
     def __init__(
@@ -198,8 +240,14 @@ class Sidecar:
         connections: int | None = None,
         ports: OpenPorts | None = None,
         service_manager: ServiceManager | None = None,
+        predecessor: Predecessor | None = None,
     ) -> None:
         self._config = config
+        self._predecessor = predecessor
+        self._successor: Successor | None = None
+        self._hands_over = False
+        self._is_shared = predecessor is not None
+        """Whether the predecessor serves clients, too."""
         self._ports = ports
         self._service_manager = service_manager or ServiceManager({})
         self._traffic = TrafficCounters()
@@ -227,15 +275,15 @@ class Sidecar:
         self._recorder = FlightRecorder(limits.flight_recorder, began=time.time())
         self._event_log = EventLog()
         self._journal_writer = _journal_writer(config)
-        self._observers = (
-            self._fact_counters.observe,
-            self._recorder.observe,
-            self._event_log.observe,
-            self._write_to_journal,
-        )
+        self._counters = (self._fact_counters.observe, self._recorder.observe)
+        self._observers = (*self._counters, self._event_log.observe, self._write_to_journal)
         self._address_book = AddressBook(config.advertised_host, self._open_node)
+        self._node_ports: dict[int, list[socket.socket]] = {}
+        self._passed_node_ports: dict[int, list[socket.socket]] = {}
         self._bootstrap_peer: Address | None = None
         self._accepting = False
+        self._may_accept = trio.Event()
+        self._admin_scope = trio.CancelScope()
         self._clock: WallClock
         self._servers: trio.Nursery
         self._tasks: trio.Nursery
@@ -308,43 +356,119 @@ class Sidecar:
         with self._supervisor.guard(Task.RELOAD):
             await self.reload()
 
+    @property
+    def waits_for_copies(self) -> bool:
+        """Whether this sidecar accepts no clients yet, because its copies are not loaded and its predecessor serves."""
+        return self._is_shared and not self._may_accept.is_set()
+
+    async def hand_over(self, stop: trio.Event) -> None:
+        """Starts a successor, and sets `stop` when the successor serves clients. Never raises.
+
+        If the successor fails, or if `stop` is set meanwhile, the successor is ended.
+        """
+        if self._hands_over or self._is_shared or not self._accepting:
+            log.warning("no successor is started", cause="a start, a stop or another hand-over is under way")
+            return
+        self._hands_over = True
+        with self._supervisor.guard(Task.HAND_OVER):
+            self._successor = await start_successor(self._sockets_to_pass, stop)
+            if self._successor:
+                self._service_manager.succeeded_by(self._successor.pid)
+                stop.set()
+        self._hands_over = False
+
+    def _sockets_to_pass(self) -> list[PassedSocket]:
+        assert self._ports is not None
+        return sockets_to_pass(self._ports, self._config.listen_addresses, self._config.admin, {**self._node_ports})
+
     async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED) -> None:
         """See `run_sidecar`. Exceptions are raised in an exception group."""
         self._clock = WallClock()
         ports = self._ports = self._ports or open_ports(self._config.listen_addresses, self._config.admin)
         for unused in ports.closed:
             log.warning("a passed socket is not used", socket=unused)
+        self._passed_node_ports.update(ports.nodes)
         bound = {each.name: Address(each.listen.host, ports.port(each.name)) for each in self._listeners}
-        async with trio.open_nursery() as self._tasks:
-            async with trio.open_nursery() as self._servers:
-                self._accepting = True
-                for each in self._listeners:
-                    self._servers.start_soon(self._server.serve, ports.listeners[each.name], self._client_port(each))
-                addresses = Addresses(bound, await self._start_admin(ports))
-                self._start_tasks()
-                log.info("started", **self._started_fields(addresses))
-                task_status.started(addresses)
-                self._service_manager.ready(self._status)
-                await stop.wait()
-                self._accepting = False
-                self._service_manager.stopping(f"stopping: closing {self._connection_manager.connections} connections")
-                self._servers.cancel_scope.cancel()
-            await self._connection_manager.drain(self._config.limits.drain_seconds)
-            self._tasks.cancel_scope.cancel()
+        with closing(ports):
+            async with trio.open_nursery() as self._tasks:
+                async with trio.open_nursery() as self._servers:
+                    for each in self._listeners:
+                        self._servers.start_soon(self._serve, ports.listeners[each.name], self._client_port(each))
+                    self._start_tasks()
+                    if self._predecessor:
+                        await self._wait_for_copies(self._predecessor)
+                    self._accepting = True
+                    self._may_accept.set()
+                    addresses = Addresses(bound, await self._start_admin(ports))
+                    log.info("started", **self._started_fields(addresses))
+                    task_status.started(addresses)
+                    if self._predecessor:
+                        self._predecessor.report_ready()
+                    self._service_manager.ready(self._status)
+                    self._tasks.start_soon(self._service_manager.feed_watchdog)
+                    await stop.wait()
+                    await self._stop_accepting()
+                await self._connection_manager.drain(self._config.limits.drain_seconds)
+                self._tasks.cancel_scope.cancel()
         log.info("stopped", connections=self._traffic.connections_opened)
+
+    async def _serve(self, listeners: list[socket.socket], port: ClientPort) -> None:
+        """Accepts clients at a port as soon as this sidecar may accept clients."""
+        await self._may_accept.wait()
+        await self._server.serve(listeners, port)
+
+    async def _wait_for_copies(self, predecessor: Predecessor) -> None:
+        """Waits until the copies are loaded, or the predecessor has ended, for at most LOAD_SECONDS."""
+        log.info("loading the copies while the predecessor serves clients")
+        with trio.move_on_after(LOAD_SECONDS):
+            # Several parts together decide whether the copies are loaded, so there is no event to wait for.
+            while not (predecessor.gone.is_set() or self._is_loaded()):  # noqa: ASYNC110
+                await trio.sleep(LOAD_POLL_SECONDS)
+
+    def _is_loaded(self) -> bool:
+        return self._brokers.are_loaded() and not self._passed_node_ports
+
+    async def _outlive(self, predecessor: Predecessor) -> None:
+        """Waits until the predecessor has ended, then does everything that only one sidecar may do for a broker."""
+        with self._supervisor.guard(Task.HAND_OVER):
+            await predecessor.watch()
+            self._is_shared = False
+            for broker in self._brokers:
+                broker.state.copy.manager.end_sharing(self._epoch() + LOST_REQUEST_SECONDS)
+                broker.start_shrinking(self._tasks, self._supervisor)
+            self._start_journal()
+            log.info("the predecessor has ended")
+
+    async def _stop_accepting(self) -> None:
+        self._accepting = False
+        connections = self._connection_manager.connections
+        if self._successor:
+            log.info("the successor serves clients", pid=self._successor.pid, connections=connections)
+            self._admin_scope.cancel()
+            self._server.stop_accepting()
+            await trio.sleep(FIRST_REPLY_SECONDS)
+        else:
+            self._service_manager.stopping(f"stopping: closing {connections} connections")
+        self._servers.cancel_scope.cancel()
 
     async def _start_admin(self, ports: OpenPorts) -> Address | None:
         """Serves the admin port, if one is configured.
 
         The port has many modules. They are imported in a thread, while the event loop already serves clients.
         """
-        if self._config.admin is None:
+        if ports.admin is None:
             return None
         await trio.to_thread.run_sync(import_module, "group_sidecar.proxy.admin.live_sources")
+        address: Address = await self._tasks.start(self._serve_admin, ports.admin)
+        return address
+
+    async def _serve_admin(self, listener: socket.socket, *, task_status: "trio.TaskStatus[Address]") -> None:
         from group_sidecar.proxy.admin.live_sources import live_sources, start_admin
 
         sources = self._admin_sources(live_sources)
-        return await start_admin(self._tasks, self._config, sources, self._supervisor, ports.admin)
+        with self._admin_scope:
+            async with trio.open_nursery() as nursery:
+                task_status.started(await start_admin(nursery, self._config, sources, listener, self._supervisor))
 
     def _admin_sources(self, live_sources: Callable[..., AdminSources]) -> AdminSources:
         return live_sources(
@@ -372,15 +496,20 @@ class Sidecar:
         if not self._hosted:
             self._tasks.start_soon(run_in_task, self._poller)
         supervisor = self._supervisor
-        self._tasks.start_soon(self._service_manager.feed_watchdog)
         self._tasks.start_soon(self._connection_manager.run, supervisor)
         self._tasks.start_soon(supervisor.keep_running, Task.SWEEP, self._sweep)
         self._tasks.start_soon(supervisor.keep_running, Task.RELIST, self._relist)
         self._broker_at(self._config.broker_address)
         if self._config.mode == "gateway":
             self._tasks.start_soon(supervisor.keep_running, Task.NODES, self._learn_nodes)
+        if self._predecessor:
+            self._tasks.start_soon(self._outlive, self._predecessor)
+        else:
+            self._start_journal()
+
+    def _start_journal(self) -> None:
         if self._journal_writer:
-            self._tasks.start_soon(self._journal_writer.run, self._sources, self._epoch, supervisor)
+            self._tasks.start_soon(self._journal_writer.run, self._sources, self._epoch, self._supervisor)
 
     def _started_fields(self, addresses: Addresses) -> dict[str, str | None]:
         return {
@@ -418,6 +547,10 @@ class Sidecar:
                 lambda: self._connection_manager.evict_held_request(state.held_requests.take_evicted())
             )
             broker.start(self._tasks, self._supervisor)
+            if self._is_shared:
+                state.copy.manager.begin_sharing()
+            else:
+                broker.start_shrinking(self._tasks, self._supervisor)
         return broker
 
     def _client_port(self, listener: Listener) -> ClientPort:
@@ -451,28 +584,37 @@ class Sidecar:
         first = self._config.gateway.first_port
         host = self._config.client_listeners[0].listen.host
         wanted = Address(host, first + node_id if 0 < first <= 0xFFFF - node_id else 0)
-        try:
-            listeners = listen(wanted)
-        except ListenError as error:
-            if wanted.port == 0:
-                raise
-            log.warning("a node gets another port", node=node_id, cause=str(error))
-            listeners = listen(wanted._replace(port=0))
+        listeners = self._node_ports[node_id] = self._passed_node_port(node_id, wanted) or _listen_near(wanted, node_id)
         upstream = partial(self._address_book.upstream, node_id)
         counters = self._gateway_counters
         handshakes = self._handshakes[counters.name]
         port = ClientPort(counters, upstream, partial(self._node_session, node_id), handshakes)
-        self._servers.start_soon(self._server.serve, listeners, port)
+        self._servers.start_soon(self._serve, listeners, port)
         log.info("node opened", node=node_id, port=port_of(listeners), upstream=str(upstream()))
         return port_of(listeners)
 
+    def _passed_node_port(self, node_id: int, wanted: Address) -> list[socket.socket]:
+        """Returns the passed sockets of a node's port; empty if none were passed for the wanted address."""
+        passed = self._passed_node_ports.pop(node_id, [])
+        if all(is_bound_to(each, wanted._replace(port=wanted.port or port_of([each]))) for each in passed):
+            return passed
+        for each in passed:
+            each.close()
+        return []
+
     async def _learn_nodes(self) -> None:
-        """Opens the ports of all nodes once, for clients that know these ports from before a restart."""
+        """Opens the ports of all nodes once, for clients that know these ports from before a restart.
+
+        Closes the passed ports of nodes that the cluster does not have.
+        """
         while True:
             try:
                 async with self._broker_at(self._config.broker_address).state.own_connections.connect() as client:
                     for node in await brokers(client):
                         self._address_book.advertise(node.id, node.host, node.port)
+                for each in chain(*self._passed_node_ports.values()):
+                    each.close()
+                self._passed_node_ports.clear()
                 return
             except (BrokerError, DecodeError, ListenError):
                 await trio.sleep(NODES_SECONDS)
@@ -508,11 +650,21 @@ class Sidecar:
 
     def _observe(self, fact: Fact) -> None:
         fact = self._clock.with_wall_time(fact)
-        for observe in self._observers:
+        for observe in self._observers if self._publishes(fact) else self._counters:
             try:
                 observe(fact)
             except Exception as error:  # noqa: BLE001  The request or reply behind the fact must not fail.
                 self._supervisor.failed(Task.FACTS, error)
+
+    def _publishes(self, fact: Fact) -> bool:
+        """Whether this sidecar logs the fact and writes it to the journal.
+
+        Two sidecars read the log of a broker during a hand-over, and only one of them publishes a fact. From the moment
+        on when the successor accepts clients, the predecessor publishes only its own refusals.
+        """
+        if self._successor:
+            return isinstance(fact, ClientRefused)
+        return not self.waits_for_copies
 
     def _write_to_journal(self, fact: Fact) -> None:
         if self._journal_writer:
@@ -533,6 +685,17 @@ class Sidecar:
             for copy in self._brokers.copies():
                 for _ in copy.relist(trio.current_time()):
                     await trio.lowlevel.checkpoint()
+
+
+def _listen_near(wanted: Address, node_id: int) -> list[socket.socket]:
+    """Opens the port of a node, or any free port if the wanted one cannot be opened."""
+    try:
+        return listen(wanted)
+    except ListenError as error:
+        if wanted.port == 0:
+            raise
+        log.warning("a node gets another port", node=node_id, cause=str(error))
+        return listen(wanted._replace(port=0))
 
 
 def _connection_manager(config: Config, poller: Poller) -> ConnectionManager:

@@ -47,6 +47,7 @@ class Exclusivity:
 
     Attributes:
         stated: the operator's statement (`answers.exclusive`).
+        is_shared: whether another sidecar, which this one replaces, forwards requests of clients too.
         connection_lost_at: when the connection to the broker was last lost. The broker may have restarted.
         commits, members: how many commits and members bypassed the sidecar.
         last_at: when the last of them was found; NEVER without one.
@@ -54,6 +55,7 @@ class Exclusivity:
 
     def __init__(self, *, stated: bool) -> None:
         self.stated = stated
+        self.is_shared = False
         self.connection_lost_at = self.last_at = NEVER
         self.commits = self.members = 0
         self._unexplained: OrderedDict[tuple[str, Subject], UnexplainedRecord] = OrderedDict()
@@ -68,8 +70,11 @@ class Exclusivity:
         return TableSize("records_to_explain", entries, self._name_bytes + self._unknown_effects.bytes)
 
     def holds(self, at: float) -> bool:
-        """Whether the statement is made, and no client was found to bypass the sidecar in the DOUBT_SECONDS before."""
-        return self.stated and at >= self.last_at + DOUBT_SECONDS
+        """Whether the statement is made, holds for this sidecar alone, and no client was found to bypass it lately.
+
+        Lately: in the DOUBT_SECONDS before.
+        """
+        return self.stated and not self.is_shared and at >= self.last_at + DOUBT_SECONDS
 
     # Records that the wire has not explained.
 

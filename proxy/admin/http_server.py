@@ -1,6 +1,6 @@
-"""The listening socket of the admin port, and its connections.
+"""The connections of the admin port.
 
-`serve_admin` opens the socket, limits the number of connections, performs the TLS handshake, and isolates failures of
+`serve_admin` accepts connections, limits their number, performs the TLS handshake, and isolates failures of
 connections. `http_connection` implements HTTP.
 """
 
@@ -19,7 +19,6 @@ from group_sidecar.proxy.tls.contexts import ReloadingContext
 
 MAX_CONNECTIONS = 100
 """Maximum number of connections: some Prometheus servers, browsers with six connections each, and command lines."""
-BACKLOG = 100
 HANDSHAKE_SECONDS = 10.0
 STALLED_READER_MS = 10_000
 """Milliseconds without a read by the client after which a connection is closed. Otherwise a client could keep a reply
@@ -35,51 +34,22 @@ _CONNECTION_ENDED = (OSError, trio.BrokenResourceError, trio.ClosedResourceError
 
 async def serve_admin(
     app: ASGIApp,
-    host: str,
-    port: int,
+    opened: socket.socket,
     tls: ReloadingContext | None = None,
     supervisor: Supervisor | None = None,
-    opened: socket.socket | None = None,
     *,
     task_status: "trio.TaskStatus[tuple[str, int]]" = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serves `app` until cancelled: over HTTP, or only over HTTPS if `tls` is given.
+    """Serves `app` on a listening socket until cancelled: over HTTP, or only over HTTPS if `tls` is given.
 
-    The function reports the bound (host, port) through `task_status`. Port 0 picks a free port. When the port is open,
-    no exception leaves this function. `supervisor` gets each exception, and runs the failed part again. `opened`: a
-    listening socket that is used in place of the address.
-
-    Raises:
-        OSError: the address cannot be bound; the message names it.
+    The function reports the bound (host, port) through `task_status`. No exception leaves this function. `supervisor`
+    gets each exception, and runs the failed part again.
     """
     supervisor = supervisor or Supervisor()
-    with await _listen(host, port) if opened is None else _prepared(opened) as listener:
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_READER_MS)  # Accepted sockets inherit it.
+    with trio.socket.from_stdlib_socket(opened) as listener:
         task_status.started(listener.getsockname()[:2])
         await supervisor.keep_running(Task.ADMIN, _AdminListener(app, listener, tls, supervisor).run)
-
-
-async def _listen(host: str, port: int) -> trio.socket.SocketType:
-    try:
-        found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
-        listener = _prepared(socket.socket(family, socket.SOCK_STREAM))
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            await listener.bind(address)
-            listener.listen(BACKLOG)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise OSError(error.errno or errno.EADDRNOTAVAIL, f"admin port {host}:{port}: {reason}") from error
-    return listener
-
-
-def _prepared(sock: socket.socket) -> trio.socket.SocketType:
-    """Returns trio's socket. Sets the option that accepted sockets inherit."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_READER_MS)
-    return trio.socket.from_stdlib_socket(sock)
 
 
 class _AdminListener:

@@ -101,25 +101,20 @@ async def start_admin(
     tasks: trio.Nursery,
     config: Config,
     sources: AdminSources,
+    listener: socket.socket,
     supervisor: Supervisor | None = None,
-    listener: socket.socket | None = None,
-) -> Address | None:
-    """Serves the admin port in `tasks`. Returns the port's address, or None if no port is configured.
+) -> Address:
+    """Serves the admin port in `tasks` on a listening socket. Returns the port's address.
 
-    `listener`: the listening socket, or None to open it. Once the port is open, no failure reaches `tasks`.
+    No later failure reaches `tasks`.
 
     Raises:
-        ListenError: the address cannot be bound, or the certificate is unusable.
+        ListenError: the certificate is unusable.
     """
-    if config.admin is None:
-        return None
     access = config.admin_access
     try:
         tls = admin_context(access) if access.certificate_file else None
     except UnusableFileError as error:
         raise ListenError(f"admin_access.{error}") from None
-    app = admin_app(sources, access, config.admin.host)
-    try:
-        return Address(*await tasks.start(serve_admin, app, *config.admin, tls, supervisor, listener))
-    except OSError as error:
-        raise ListenError(f"cannot listen on {error.strerror or error}") from error
+    app = admin_app(sources, access, config.admin.host if config.admin else "")
+    return Address(*await tasks.start(serve_admin, app, listener, tls, supervisor))

@@ -2,7 +2,8 @@
 
 - `acceptor`, `acceptor_thread`: accept a client and begin the connection to its broker, the latter in a thread
 - `admission`: admits a client whose broker can be connected at once
-- `ports`: opens the listening sockets, or uses those that a service manager has passed
+- `ports`: opens the listening sockets, or uses those that a service manager or a predecessor has passed
+- `successor`, `predecessor`: the process that takes over the sockets, and the one that had them, during a hot restart
 - `server`: serves the ports, and connects clients whose broker takes time to connect
 - `handshakes`: the PROXY header and the TLS handshakes of a connection, before Kafka's first request
 - `listener_certificates`: which certificate a client gets

@@ -116,15 +116,27 @@ cdef class AcceptorThread:
 
     def take_accepted(self, target, int max_clients=ACCEPT_BATCH):
         """Does the same as `Acceptor.take_accepted`. Closes broker connections that were begun to another target."""
-        cdef const Record *record
-        cdef int i, upstream, failed = 0
-        cdef bint connected
         try:
             data = os.read(self.read_fd, max_clients * sizeof(Record))
         except BlockingIOError:
             data = b""
         if target is not self.target:
             self.set_connect_target(target)
+        return self.clients_in(data)
+
+    def take_rest(self, target):
+        """Stops accepting, and returns the clients that were accepted before. Otherwise like `take_accepted`."""
+        self.stop()
+        if target is not self.target:
+            self.set_connect_target(target)
+        while data := os.read(self.read_fd, ACCEPT_BATCH * sizeof(Record)):
+            yield from self.clients_in(data)
+
+    def clients_in(self, data):
+        """Yields the clients of these records. Raises OSError afterwards if a client could not be accepted."""
+        cdef const Record *record
+        cdef int i, upstream, failed = 0
+        cdef bint connected
         for i in range(len(data) // sizeof(Record)):
             record = <const Record *>PyBytes_AS_STRING(data) + i
             if record.client < 0:
@@ -157,9 +169,7 @@ cdef class AcceptorThread:
         """
         cdef Record record
         cdef ssize_t received = 1
-        self.stopping = True
-        os.eventfd_write(self.stop_fd, 1)  # The thread ends, and closes its side of the pipe.
-        os.set_blocking(self.read_fd, True)
+        self.stop()
         while received:
             received = read(self.read_fd, &record, sizeof(record))
             if received > 0 and record.client >= 0:
@@ -169,6 +179,12 @@ cdef class AcceptorThread:
         self.thread.join()
         close(self.read_fd)
         close(self.stop_fd)
+
+    cdef stop(self):
+        """Makes the thread end and close its side of the pipe. A read of the pipe then waits for the thread."""
+        self.stopping = True
+        os.eventfd_write(self.stop_fd, 1)
+        os.set_blocking(self.read_fd, True)
 
     def run(self):
         """Accepts clients until `close`. The thread calls this method."""

@@ -1,12 +1,14 @@
-"""The listening sockets of all ports: opened here, or passed by a service manager.
+"""The listening sockets of all ports: opened here, or passed by a service manager or by a predecessor.
 
 The command line opens the ports before it imports the rest of the sidecar. Clients that connect meanwhile wait in the
 kernel. So this module imports little.
 """
 
 import os
+import re
 import socket
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from group_sidecar.proxy.listeners.acceptor import tune
@@ -17,6 +19,10 @@ BACKLOG = 1024
 """The maximum number of clients that wait in the kernel. The kernel reduces the number to `net.core.somaxconn`."""
 ADMIN = "admin"
 """The name of the passed socket of the admin port."""
+NODE = re.compile(r"node-([0-9]{1,10})")
+"""The names of the passed sockets of the ports that a gateway opens for its brokers, with the broker's node id."""
+PREDECESSOR = "predecessor"
+"""The name of the passed socket that leads to the predecessor (`predecessor`). It is not a listening socket."""
 FIRST_PASSED_FD = 3
 """The first descriptor that a service manager passes (sd_listen_fds(3))."""
 
@@ -26,7 +32,7 @@ class ListenError(Exception):
 
 
 class PassedSocket(NamedTuple):
-    """A listening socket that a service manager has passed. `name`: as in LISTEN_FDNAMES, empty if there is none."""
+    """A socket that another process has passed, or gets. `name`: as in LISTEN_FDNAMES, empty if there is none."""
 
     name: str
     socket: socket.socket
@@ -37,17 +43,25 @@ class OpenPorts(NamedTuple):
 
     Attributes:
         listeners: the sockets of each listener, by the listener's name.
-        admin: the passed socket of the admin port, or None if none was passed.
+        admin: the socket of the admin port, or None if no admin port is configured.
+        nodes: the passed sockets of a gateway's ports for its brokers, by node id.
         closed: the passed sockets that belong to no port, as text. They were closed.
     """
 
     listeners: Mapping[str, list[socket.socket]]
-    admin: socket.socket | None = None
-    closed: tuple[str, ...] = ()
+    admin: socket.socket | None
+    nodes: Mapping[int, list[socket.socket]]
+    closed: tuple[str, ...]
 
     def port(self, name: str) -> int:
         """Returns the port number of a listener."""
         return port_of(self.listeners[name])
+
+    def close(self) -> None:
+        """Closes all sockets."""
+        admin = [] if self.admin is None else [self.admin]
+        for each in chain(*self.listeners.values(), *self.nodes.values(), admin):
+            each.close()
 
     def unusable(self) -> list[str]:
         """Returns the names of the listeners whose sockets the kernel accepts no clients for any more."""
@@ -55,11 +69,21 @@ class OpenPorts(NamedTuple):
 
 
 def open_ports(
-    listeners: Mapping[str, Address], admin: Address | None = None, passed: Iterable[PassedSocket] = ()
+    listeners: Mapping[str, Address],
+    admin: Address | None = None,
+    passed: Iterable[PassedSocket] = (),
+    *,
+    has_nodes: bool = False,
 ) -> OpenPorts:
-    """Opens the ports of all listeners, or uses the sockets that were passed for them.
+    """Opens the ports of all listeners and the admin port, or uses the sockets that were passed for them.
 
     A passed socket belongs to the listener with its name, otherwise to the listener with its address.
+
+    Args:
+        listeners: the address of each listener, by the listener's name.
+        admin: the address of the admin port. If its host has several addresses, the first one is used.
+        passed: the passed sockets.
+        has_nodes: whether ports of brokers are kept, because the sidecar is a gateway.
 
     Raises:
         ListenError: an address cannot be listened on.
@@ -68,14 +92,45 @@ def open_ports(
     wanted = {**listeners} if admin is None else {**listeners, ADMIN: admin}
     taken = {name: _take(unused, [each for each in unused if each.name == name]) for name in wanted}
     for name, address in wanted.items():
-        taken[name] = taken[name] or _take(unused, [each for each in unused if _is_bound_to(each.socket, address)])
-    opened = {name: taken[name] or listen(address) for name, address in listeners.items()}
-    admin_sockets = taken[ADMIN] if admin is not None and ADMIN not in listeners else []
-    unused += [PassedSocket(ADMIN, each) for each in admin_sockets[1:]]
+        taken[name] = taken[name] or _take(unused, [each for each in unused if is_bound_to(each.socket, address)])
+    nodes = _take_nodes(unused) if has_nodes else {}
+    opened: dict[str, list[socket.socket]] = {}
+    admin_sockets: list[socket.socket] = []
+    try:
+        for name, address in listeners.items():
+            opened[name] = taken[name] or listen(address)
+        if admin is not None:
+            admin_sockets = (taken[ADMIN] if ADMIN not in listeners else []) or listen(admin)
+    except ListenError:
+        OpenPorts(opened, None, nodes, ()).close()
+        raise
+    for each in admin_sockets[1:]:
+        each.close()
     closed = tuple(_describe(each) for each in unused)
-    for each in unused:
-        each.socket.close()
-    return OpenPorts(opened, admin_sockets[0] if admin_sockets else None, closed)
+    for passed_socket in unused:
+        passed_socket.socket.close()
+    return OpenPorts(opened, admin_sockets[0] if admin_sockets else None, nodes, closed)
+
+
+def sockets_to_pass(
+    ports: OpenPorts, listeners: Mapping[str, Address], admin: Address | None, nodes: Mapping[int, list[socket.socket]]
+) -> list[PassedSocket]:
+    """Returns the listening sockets under the names by which `open_ports` of a successor finds them.
+
+    A socket that is bound to its configured address gets no name: the successor finds the socket by its address, so an
+    address that was changed in the settings counts. May block, because it resolves names.
+
+    Args:
+        ports: the open ports.
+        listeners: the configured address of each listener.
+        admin: the configured address of the admin port.
+        nodes: the sockets of a gateway's ports for its brokers.
+    """
+    found = [(name, each, listeners[name]) for name, sockets in ports.listeners.items() for each in sockets]
+    if ports.admin is not None and admin is not None:
+        found.append((ADMIN, ports.admin, admin))
+    named = [PassedSocket("" if is_bound_to(sock, at) else name, sock) for name, sock, at in found]
+    return named + [PassedSocket(f"node-{number}", each) for number, sockets in nodes.items() for each in sockets]
 
 
 def listen(address: Address) -> list[socket.socket]:
@@ -132,6 +187,22 @@ def passed_sockets(environment: Mapping[str, str]) -> list[PassedSocket]:
     return found
 
 
+def take_predecessor(passed: list[PassedSocket]) -> socket.socket | None:
+    """Removes the socket that leads to the predecessor from the passed sockets. Returns None if there is none."""
+    for each in passed:
+        if each.name == PREDECESSOR and each.socket.family == socket.AF_UNIX:
+            passed.remove(each)
+            return each.socket
+    return None
+
+
+def _take_nodes(unused: list[PassedSocket]) -> dict[int, list[socket.socket]]:
+    """Removes the listening sockets of a gateway's ports for its brokers from `unused`. Returns them by node id."""
+    numbers = {int(found[1]) for each in unused if (found := NODE.fullmatch(each.name))}
+    nodes = {each: _take(unused, [one for one in unused if one.name == f"node-{each}"]) for each in numbers}
+    return {number: sockets for number, sockets in nodes.items() if sockets}
+
+
 def _take(unused: list[PassedSocket], chosen: list[PassedSocket]) -> list[socket.socket]:
     """Removes the chosen sockets that listen for TCP connections from `unused`, and returns them."""
     chosen = [each for each in chosen if _is_listening(each.socket)]
@@ -148,7 +219,7 @@ def _is_listening(sock: socket.socket) -> bool:
         return False
 
 
-def _is_bound_to(sock: socket.socket, address: Address) -> bool:
+def is_bound_to(sock: socket.socket, address: Address) -> bool:
     """Whether a socket listens on an address. All wildcards are equal: systemd listens on `[::]` for a port alone."""
     if not _is_listening(sock):
         return False

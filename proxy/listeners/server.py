@@ -100,9 +100,17 @@ class Server:
         self._supervisor = supervisor or Supervisor()
         self._on_reachability_changed = on_reachability_changed
         self._admission = Admission(connection_manager, traffic, limits)
+        self._accepts_no_more = trio.Event()
+
+    def stop_accepting(self) -> None:
+        """Accepts no more clients. Those that were accepted are connected as long as `serve` runs."""
+        self._accepts_no_more.set()
 
     async def serve(self, listeners: list[socket.socket], port: ClientPort) -> None:
-        """Accepts clients until cancelled, then closes the sockets of the port."""
+        """Accepts clients until cancelled, then closes the sockets of the port.
+
+        After `stop_accepting`, returns when the accepted clients are connected.
+        """
         acceptors: list[Acceptor | AcceptorThread] = []
         try:
             async with trio.open_nursery() as nursery:
@@ -112,10 +120,12 @@ class Server:
                     ready = partial(self._accept_ready, acceptor, port, nursery)
                     self._poller.watch(acceptor.fileno(), EPOLLIN, ready)
                 try:
-                    await trio.sleep_forever()
+                    await self._accepts_no_more.wait()
                 finally:  # The nursery is still open here. A client accepted later could not be connected.
                     for acceptor in acceptors:
                         self._poller.forget(acceptor.fileno())
+                for acceptor in acceptors:
+                    self._admit(acceptor, port, None, nursery)
         finally:
             for acceptor in acceptors:
                 acceptor.close()
@@ -130,15 +140,27 @@ class Server:
         events: int,
     ) -> None:
         """Admits the accepted clients. Pauses the port if it may not accept more of them now."""
-        address, bucket, max_clients = port.upstream(), self._admission.accept_bucket(port), ACCEPT_BATCH
-        target = self._admission.target(address, port)
+        bucket, max_clients = self._admission.accept_bucket(port), ACCEPT_BATCH
         if bucket:
             max_clients = min(max_clients, bucket.available(self._poller.now))
             if not max_clients:
                 self._throttle(acceptor, port, max(bucket.seconds_to_next(), THROTTLED_SECONDS), nursery)
                 return
+        if not self._admit(acceptor, port, max_clients, nursery):
+            self._pause(acceptor, EXHAUSTED_SECONDS, nursery)
+
+    def _admit(
+        self, acceptor: "Acceptor | AcceptorThread", port: ClientPort, max_clients: int | None, nursery: trio.Nursery
+    ) -> bool:
+        """Admits at most `max_clients` accepted clients. Returns False if the system has no resources for another one.
+
+        `max_clients`: None for all that were accepted before the acceptor stopped.
+        """
+        address, bucket = port.upstream(), self._admission.accept_bucket(port)
+        target = self._admission.target(address, port)
         try:
-            for accepted in acceptor.take_accepted(target, max_clients):
+            taken = acceptor.take_rest(target) if max_clients is None else acceptor.take_accepted(target, max_clients)
+            for accepted in taken:
                 if bucket:
                     bucket.take()
                 pending_client = self._admission.admit(accepted, address, target, port)
@@ -146,7 +168,8 @@ class Server:
                     nursery.start_soon(self._connect_and_admit, pending_client, port)
         except OSError as error:
             self._admission.warn("no connection can be accepted", reason_of(error))
-            self._pause(acceptor, EXHAUSTED_SECONDS, nursery)
+            return False
+        return True
 
     def _throttle(
         self, acceptor: "Acceptor | AcceptorThread", port: ClientPort, seconds: float, nursery: trio.Nursery
@@ -159,7 +182,8 @@ class Server:
     def _pause(self, acceptor: "Acceptor | AcceptorThread", seconds: float, nursery: trio.Nursery) -> None:
         async def rest() -> None:
             await trio.sleep(seconds)
-            self._poller.resume(acceptor.fileno(), EPOLLIN)
+            if not self._accepts_no_more.is_set():
+                self._poller.resume(acceptor.fileno(), EPOLLIN)
 
         self._poller.pause(acceptor.fileno())
         nursery.start_soon(rest)

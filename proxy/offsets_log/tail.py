@@ -85,6 +85,12 @@ class OffsetsTail:
         """The counters for the metrics."""
         return self._reader.read_counters
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether all partitions that the broker leads are loaded. Also True if the sidecar may not read them."""
+        loads = PartitionState.LOADING in self._table.states.values()
+        return self.denied or not (self._failure_reason or loads)
+
     def status(self) -> LogStatus:
         """Returns whether the log is read or why not, the partition count, and the broker's partitions by state.
 

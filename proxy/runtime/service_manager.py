@@ -41,6 +41,10 @@ class ServiceManager:
         """Reports that the sidecar has begun to stop."""
         self._send("STOPPING=1", f"STATUS={status}")
 
+    def succeeded_by(self, pid: int) -> None:
+        """Reports that another process serves clients from now on. The service manager then watches that process."""
+        self._send(f"MAINPID={pid}")
+
     async def feed_watchdog(self) -> None:
         """Reports until cancelled that the event loop runs, twice in each interval. Returns if there is no watchdog."""
         while self._watchdog_seconds:

@@ -30,6 +30,8 @@ class Task(StrEnum):
     """Closing idle connections, and connecting clients to a broker on another host."""
     FACTS = "facts"
     """Passing facts about groups to the metrics, the flight recorder, the log and the journal."""
+    HAND_OVER = "hand_over"
+    """Starting a successor that takes over the ports."""
     JOURNAL = "journal"
     JOURNAL_TOPIC = "journal_topic"
     NODES = "nodes"

@@ -2,6 +2,7 @@
 
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -54,6 +55,41 @@ def host_port(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
 
 
+class AdoptedProcess:
+    """A running process that another process has started. Its exit status is not known."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._pidfd = os.pidfd_open(pid)
+
+    @property
+    def returncode(self) -> int:
+        """Always 0."""
+        return 0
+
+    def poll(self) -> int | None:
+        """Returns None while the process runs."""
+        return 0 if self._has_ended(0) else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits until the process has ended. Raises TimeoutExpired if it runs for longer."""
+        if not self._has_ended(timeout):
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        return 0
+
+    def _has_ended(self, seconds: float | None) -> bool:
+        return bool(select.select([self._pidfd], [], [], seconds)[0])
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Ends the process."""
+        self.send_signal(signal.SIGKILL)
+
+
 class ChildProcess:
     """A process that runs from `start` to `stop`, or for the length of a with statement."""
 
@@ -61,10 +97,10 @@ class ChildProcess:
         self.command = list(command)
         self.log = log
         self.environment = {**os.environ, **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | AdoptedProcess | None = None
 
     @property
-    def running(self) -> subprocess.Popen[bytes]:
+    def running(self) -> subprocess.Popen[bytes] | AdoptedProcess:
         """The process, once `start` was called."""
         assert self._process is not None, "not started"
         return self._process
@@ -75,6 +111,10 @@ class ChildProcess:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment
             )
+
+    def adopt(self, pid: int) -> None:
+        """Continues with another running process, which has taken over from this one."""
+        self._process = AdoptedProcess(pid)
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
         """Calls `ready` repeatedly until it returns True.

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import signal
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -67,6 +68,19 @@ class SidecarProcess:
     def stop(self) -> int:
         """Stops the sidecar as a service manager would. Returns its exit status."""
         return self.process.stop()
+
+    def hand_over(self) -> None:
+        """Restarts the sidecar by SIGUSR2, and waits until the old process has ended."""
+        old, before = self.process.running, len(self._successors())
+        old.send_signal(signal.SIGUSR2)
+        self.process.wait_until(lambda: len(self._successors()) > before)
+        assert old.wait(GIVE_UP_SECONDS) == 0
+        self.process.adopt(self._successors()[-1])
+
+    def _successors(self) -> list[int]:
+        """Returns the process ids of all successors in the log."""
+        lines = self.process.log.read_text().splitlines()
+        return [json.loads(line)["pid"] for line in lines if '"a successor was started"' in line]
 
     def write(self, settings: dict[str, Any]) -> None:
         """Writes its configuration file again. The sidecar reads it at the next reload."""

@@ -9,7 +9,6 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +25,9 @@ from selenium.webdriver.support.wait import WebDriverWait
 from starlette.types import ASGIApp
 
 from group_sidecar.proxy.admin.http_server import serve_admin
+from group_sidecar.proxy.listeners.ports import listen
 from tests.kafka.processes import GIVE_UP_SECONDS
+from tests.proxy.fakes import ANY_PORT
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 NAMES = "tbody th a"
@@ -136,7 +137,7 @@ def served_aside(app: ASGIApp) -> Iterator[str]:
 
     async def serve() -> None:
         async with trio.open_nursery() as nursery:
-            host, port = await nursery.start(partial(serve_admin, app, "127.0.0.1", 0))
+            host, port = await nursery.start(serve_admin, app, listen(ANY_PORT)[0])
             inside.update(
                 address=f"http://{host}:{port}", token=trio.lowlevel.current_trio_token(), stop=nursery.cancel_scope
             )

@@ -10,10 +10,12 @@ import trio
 
 from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.proxy.admin.http_server import serve_admin
+from group_sidecar.proxy.listeners.ports import listen
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.certificates import Authority
 from tests.proxy.admin.served_app import admin
 from tests.proxy.commandline.groups_shell import Shell
+from tests.proxy.fakes import ANY_PORT
 from tests.proxy.scripted_broker import ScriptedBroker
 
 
@@ -69,7 +71,7 @@ def kafka_port(
 @contextmanager
 def admin_port() -> Iterator[Address]:
     async def start(nursery: trio.Nursery) -> Address:
-        return Address(*await nursery.start(partial(serve_admin, admin(), "127.0.0.1", 0)))
+        return Address(*await nursery.start(serve_admin, admin(), listen(ANY_PORT)[0]))
 
     with in_thread(start) as address:
         yield address

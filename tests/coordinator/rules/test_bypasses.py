@@ -73,6 +73,12 @@ def unread(group: str | None) -> Callable[[Reader, float], None]:
     return apply
 
 
+def shared(reader: Reader, at: float) -> None:
+    """Another sidecar, which this one replaces, forwards the commit, and ends."""
+    reader.manager.begin_sharing()
+    reader.manager.end_sharing(at)
+
+
 def unnamed(reader: Reader, at: float) -> None:
     """Applies a reply to a commit whose topic id has no known name."""
     reader.manager.apply([OffsetsStored(group_id="g", sent_at=at, offsets={}, unresolved=1)], at)
@@ -93,6 +99,7 @@ EXPLANATIONS = {
     "lost": lost,
     "unread": unread("g"),
     "unread, unknown group": unread(None),
+    "another sidecar": shared,
     "unnamed topic": unnamed,
     "transaction": pending,
 }
@@ -136,7 +143,18 @@ def test_unread_write_in_flight_explains_commits(group: str | None) -> None:
     assert bypassed(reader, 200) == []
 
 
-@pytest.mark.parametrize("explain", [lost, unread("g"), unread(None)])
+def test_other_sidecar_explains_commits() -> None:
+    """While another sidecar forwards requests too, no commit counts, and the statement does not hold."""
+    reader = judged()
+    reader.manager.begin_sharing()
+    assert not reader.manager.exclusivity.holds(62)
+    reader.read(offset(0, 5), at=62)
+    assert bypassed(reader, 200) == []
+    reader.manager.end_sharing(201)
+    assert reader.manager.exclusivity.holds(201)
+
+
+@pytest.mark.parametrize("explain", [lost, unread("g"), unread(None), shared])
 def test_broker_may_execute_lost_request_late(explain: Callable[[Reader, float], None]) -> None:
     """A request of unknown effect explains records that are appended within SETTLE_SECONDS, and no later ones."""
     reader = judged()

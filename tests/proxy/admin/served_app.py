@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import trio
@@ -19,7 +18,9 @@ from group_sidecar.proxy.admin.sources import AdminSources, Readiness, SidecarFi
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ReloadOutcome
 from group_sidecar.proxy.config.sections import AdminAccess
+from group_sidecar.proxy.listeners.ports import listen
 from group_sidecar.proxy.runtime.shared_snapshot import run_in_slices
+from tests.proxy.fakes import ANY_PORT
 
 NOW = 1_795_000_000.0
 """2026-11-18T09:46:40Z."""
@@ -156,7 +157,7 @@ async def ask(
 async def served(app: ASGIApp) -> AsyncIterator[tuple[str, int]]:
     """Serves the application on a free port until the block ends. Yields host and port."""
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(serve_admin, app, "127.0.0.1", 0))
+        yield await nursery.start(serve_admin, app, listen(ANY_PORT)[0])
         nursery.cancel_scope.cancel()
 
 

@@ -3,7 +3,6 @@
 import errno
 import ssl
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,12 @@ from group_sidecar.proxy.admin.http_connection import HttpConnection
 from group_sidecar.proxy.admin.http_server import _AdminListener, serve_admin
 from group_sidecar.proxy.admin.tls import admin_context
 from group_sidecar.proxy.config.sections import AdminAccess
+from group_sidecar.proxy.listeners.ports import listen
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from tests.proxy.admin.attacks import ATTACKS, HOST, PREFACE
 from tests.proxy.admin.fuzz import certificates, fuzz
 from tests.proxy.admin.served_app import admin
-from tests.proxy.fakes import read_to_end
+from tests.proxy.fakes import ANY_PORT, read_to_end
 
 HEALTHY = b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"
 STATUSES = {
@@ -59,7 +59,7 @@ class Port:
         if folder is not None:
             settings, self.client = certificates(folder)
             tls = admin_context(AdminAccess.model_validate(settings))
-        self.address = await nursery.start(partial(serve_admin, admin(), "127.0.0.1", 0, tls, self.supervisor))
+        self.address = await nursery.start(serve_admin, admin(), listen(ANY_PORT)[0], tls, self.supervisor)
 
     async def connect(self, **options: Any) -> trio.abc.Stream:
         if self.client is None:

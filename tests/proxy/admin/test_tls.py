@@ -3,7 +3,6 @@
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ from group_sidecar.proxy.admin.live_sources import start_admin
 from group_sidecar.proxy.admin.tls import admin_context, has_client_certificate
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.sections import AdminAccess
-from group_sidecar.proxy.listeners.ports import ListenError
+from group_sidecar.proxy.listeners.ports import ListenError, listen
 from group_sidecar.proxy.tls.contexts import UnusableFileError
 from tests.proxy.admin.served_app import sources
+from tests.proxy.fakes import ANY_PORT
 
 TOKEN = "correct horse"
 ALONE, SHOWN = b"let in", b"HTTP/1.1 403"
@@ -85,7 +85,7 @@ async def served(access: AdminAccess) -> AsyncIterator[int]:
     """Serves the application until the block ends. Yields the port."""
     app: Any = everybody_from_elsewhere(access)
     async with trio.open_nursery() as nursery:
-        _, port = await nursery.start(partial(serve_admin, app, "127.0.0.1", 0, admin_context(access)))
+        _, port = await nursery.start(serve_admin, app, listen(ANY_PORT)[0], admin_context(access))
         yield port
         nursery.cancel_scope.cancel()
 
@@ -195,9 +195,11 @@ async def test_unusable_tls_files_fail_the_start(files: Files, broken: str) -> N
     config = Config.model_validate(
         {"listen": "127.0.0.1:0", "upstream": "127.0.0.1:1", "admin": "127.0.0.1:0", "admin_access": {}}
     ).model_copy(update={"admin_access": files.access(clients=True)})
-    async with trio.open_nursery() as nursery:
-        with pytest.raises(ListenError, match=r"admin_access\..*_file: .* cannot be used: "):
-            await start_admin(nursery, config, sources())
+    [listener] = listen(ANY_PORT)
+    with listener:
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(ListenError, match=r"admin_access\..*_file: .* cannot be used: "):
+                await start_admin(nursery, config, sources(), listener)
 
 
 async def test_encrypted_key_raises_without_prompt(files: Files) -> None:

@@ -5,7 +5,7 @@ import os
 import resource
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from select import POLLIN, poll
 
 import pytest
@@ -297,6 +297,53 @@ def test_close_disconnects_unaccepted_clients() -> None:
     for client in clients:
         with client, suppress(ConnectionResetError):
             assert client.recv(1) == b""
+
+
+def test_stopped_acceptor_hands_over_clients() -> None:
+    """A stopped acceptor hands over the clients that it has accepted. The others wait for another process."""
+    [listener] = listen(ANY_PORT)
+    with listener, ExitStack() as stack:
+        acceptor = server_module.ACCEPTOR(listener)
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port_of([listener]))))
+        poller = poll()
+        poller.register(acceptor.fileno(), POLLIN)
+        assert poller.poll(10_000)
+        taken = [each.client for each in acceptor.take_rest(None)]
+        waiting = 0
+        with suppress(BlockingIOError):
+            while True:
+                stack.enter_context(listener.accept()[0])
+                waiting += 1
+        acceptor.close()
+        for client in taken:
+            os.close(client)
+    assert len(taken) + waiting == 200
+    assert bool(taken) is (server_module.ACCEPTOR is not Acceptor)
+
+
+async def test_accepted_client_is_served_after_stop_of_accepting(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that was accepted before the server stopped accepting is connected and served."""
+    begun, goes_on = trio.Event(), trio.Event()
+
+    async def slow(address: Address) -> socket.socket:
+        begun.set()
+        await goes_on.wait()
+        return await connect(address)
+
+    monkeypatch.setattr(server_module, "connect", slow)
+    broker = FakeBroker()
+    shell = Shell(nursery, await nursery.start(broker.run))
+    async with await trio.open_tcp_stream(*shell.address) as client:
+        await begun.wait()
+        shell.server.stop_accepting()
+        await wait_all_tasks_blocked()
+        goes_on.set()
+        await client.send_all(request_frame(1, b"x"))
+        assert await read_frame(client) == reply_frame(1, b"x")
+    nursery.cancel_scope.cancel()
 
 
 async def test_stop_closes_connecting_clients(monkeypatch: pytest.MonkeyPatch) -> None:
