@@ -6,21 +6,26 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet lint conformance bench bench-fleet demo plain lock sbom audit clean system proxies java python
+.PHONY: test test-unhurried test-fleet test-versions test-others lint linters conformance bench bench-fleet demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
-# Tests that do not depend on timing run in two jobs at a time. All others run alone.
+# Tests that keep a core busy and do not depend on timing run first, in two jobs at a time. All others mostly wait for
+# brokers and for timeouts. They follow in two jobs too, because one of them alone leaves more than a core idle. A file of
+# tests that is not named here is in the last job.
 UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
-FLEET := tests/spark
+FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage)
+VERSIONS := tests/page tests/deploy $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
+	old_brokers drafted offset_metadata shrinking journal_topic leadership moved_coordinator tail)
 COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
 
-test: system lint # runs the linters, then all tests; with ARGS it runs pytest once, with these arguments
+test: system # runs the linters, then all tests; with ARGS it runs pytest once, with these arguments
+	@$(MAKE) --no-print-directory --jobs=2 lint
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unhurried test-fleet
-	@$(BIN)/python -m pytest $(addprefix --ignore=,$(UNHURRIED) $(FLEET))
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-versions test-others
 endif
 
 test-unhurried:
@@ -29,7 +34,15 @@ test-unhurried:
 test-fleet:
 	@$(BIN)/python -m pytest $(FLEET)
 
-lint: .venv/.dev # runs ruff, mypy and the import contracts
+test-versions:
+	@$(BIN)/python -m pytest $(VERSIONS)
+
+test-others:
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(UNHURRIED) $(FLEET) $(VERSIONS))
+
+lint: .venv/.dev linters # compiles, and runs ruff, mypy and the import contracts
+
+linters: .venv/.packages-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -84,10 +97,14 @@ proxies: python # installs Java, Maven and HAProxy for the benchmarks; does not 
 java: python # installs Java alone; does not fail without it
 	@$(PYTHON) scripts/bootstrap.py java
 
-.venv/.dev: LOCK := dev
-.venv/.demo: LOCK := demo
-.venv/.dev .venv/.demo: pyproject.toml $(wildcard requirements/*.txt) setup.py $(shell find -L group_sidecar -name '*.pyx' -o -name '*.h') $(COMPILED) scripts/bootstrap.py | python
-	@$(PYTHON) scripts/bootstrap.py venv $(LOCK)
+.venv/.packages-dev .venv/.packages-demo: .venv/.packages-%: pyproject.toml $(wildcard requirements/*.txt) \
+		scripts/bootstrap.py | python
+	@$(PYTHON) scripts/bootstrap.py venv $*
+	@touch $@
+
+.venv/.dev .venv/.demo: .venv/.%: .venv/.packages-% setup.py $(COMPILED) \
+		$(shell find -L group_sidecar -name '*.pyx' -o -name '*.h')
+	@$(PYTHON) scripts/bootstrap.py project
 	@touch $@
 
 python:

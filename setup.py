@@ -77,4 +77,5 @@ def extensions() -> list[Extension]:
     return found
 
 
-setup(ext_modules=extensions())
+# mypyc's library keeps one core busy until the end. The other extensions are compiled on the other cores meanwhile.
+setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})

@@ -3,7 +3,8 @@
 Runs under any Python 3.11 or later, without other packages. Every slow step shows its progress. Its output is kept in
 build/bootstrap/ and its end is shown after a failure.
 
-    bootstrap.py venv NAME        .venv with the project and the packages of requirements/NAME.txt
+    bootstrap.py venv NAME        .venv with the packages of requirements/NAME.txt
+    bootstrap.py project          compiles the project, and installs it into .venv
     bootstrap.py system           Java, Maven, Prometheus and Chromium, where they are missing and may be installed
     bootstrap.py proxies          Java, Maven and HAProxy; the benchmarks can do without HAProxy
     bootstrap.py java             Java alone; does not fail without it
@@ -22,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
 LOGS = ROOT / "build" / "bootstrap"
 
 JAVA_AT_LEAST = 17
@@ -69,12 +71,11 @@ def say(line: str) -> None:
 
 
 def make_venv(name: str) -> None:
-    """Creates .venv if it does not exist, and installs the packages of requirements/NAME.txt and the project into it.
+    """Creates .venv if it does not exist, and installs the packages of requirements/NAME.txt into it.
 
     The packages for building come first. A package without a wheel, such as pyspark, needs them too.
     """
-    python = VENV / "bin" / "python"
-    if not python.exists():
+    if not PYTHON.exists():
         say(f"venv: creating .venv with Python {sys.version.split()[0]}")
         require_ensurepip()
         try:
@@ -82,10 +83,15 @@ def make_venv(name: str) -> None:
         except SetupFailed:
             shutil.rmtree(VENV, ignore_errors=True)  # The next run would treat a partial .venv as complete.
             raise
-    say(f"packages: installing the packages of requirements/{name}.txt and the project")
-    run("tools for building", install_locked(python, "build"))
-    run("packages", install_locked(python, name))
-    run("project", [*pip_install(python), "--no-deps", "--editable", "."])
+    say(f"packages: installing the packages of requirements/{name}.txt")
+    run("tools for building", install_locked(PYTHON, "build"))
+    run("packages", install_locked(PYTHON, name))
+
+
+def install_project() -> None:
+    """Compiles the project, and installs it into .venv so that edits of its Python sources take effect."""
+    say("project: compiling and installing the project")
+    run("project", [*pip_install(PYTHON), "--no-deps", "--editable", "."])
 
 
 def install_locked(python: Path, name: str) -> list[str]:
@@ -201,11 +207,13 @@ def available(package: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one of the four commands, and prints a failure to standard error. Returns the exit status."""
+    """Runs one of the five commands, and prints a failure to standard error. Returns the exit status."""
     try:
         match arguments:
             case ["venv", name]:
                 make_venv(name)
+            case ["project"]:
+                install_project()
             case ["system"]:
                 install_system((JAVA, MAVEN, PROMETHEUS, CHROMIUM, CHROMEDRIVER))
             case ["proxies"]:

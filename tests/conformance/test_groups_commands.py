@@ -4,18 +4,19 @@ Members and offsets are also compared with the output of ``kafka-consumer-groups
 """
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from group_sidecar.proxy.commandline.groups import groups_app
 from tests.conformance.held_groups import GROUPS, population
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
-from tests.kafka.processes import GIVE_UP_SECONDS, host_port
-from tests.kafka.sidecar_process import COMMAND, SidecarProcess
+from tests.kafka.processes import host_port
+from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import CONSUMER_GROUPS, kafka_tool
 
 PREFIX = "seen"
@@ -42,9 +43,9 @@ class Stage:
         return self.ways[-1]
 
     def printed(self, *arguments: str, status: int = 0) -> str:
-        command = [str(COMMAND), "groups", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=False)
-        assert done.returncode == status, done
+        """Returns what a command prints. Runs it in this process, because a new one needs most of a second to start."""
+        done = CliRunner().invoke(groups_app, arguments, catch_exceptions=False)
+        assert done.exit_code == status, done.output
         return done.stdout
 
     def told(self, *arguments: str) -> Any:

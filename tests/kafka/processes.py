@@ -1,13 +1,16 @@
 """Runs a child process with its output in a file, and ends it by its id."""
 
+import fcntl
 import os
 import random
 import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,8 +22,9 @@ GIVE_UP_SECONDS = 100.0
 """Seconds after which a test gives up waiting. This is far longer than usual, because some machines are slow."""
 _RANDOM = random.SystemRandom()
 """A random generator without the seed of the tests, because two concurrent runs must not choose the same ports."""
+_PORTS = range(20_000, 32_000)
 _RESERVED: set[Address] = set()
-"""Addresses that a fixture has reserved and may not have bound yet."""
+"""Addresses that a fixture of this run has reserved and may not have bound yet."""
 _POLL_SECONDS = 0.05
 _LOG_TAIL = 4000
 
@@ -33,12 +37,12 @@ def free_addresses(count: int) -> list[Address]:
     """Returns so many different loopback addresses on which nothing listens.
 
     The ports are below the range from which systems take ports for outgoing connections, so no such connection takes a
-    port before it is bound.
+    port before it is bound. They stay reserved until the run ends. Another run on the same machine does not get them.
     """
     found: set[Address] = set()
     while len(found) < count:
-        address = ("127.0.0.1", _RANDOM.randrange(20_000, 32_000))
-        if address in _RESERVED:
+        address = ("127.0.0.1", _RANDOM.choice(_PORTS))
+        if address in _RESERVED or not reserve(address[1]):
             continue
         with socket.socket() as probe:
             try:
@@ -48,6 +52,25 @@ def free_addresses(count: int) -> list[Address]:
             found.add(address)
             _RESERVED.add(address)
     return list(found)
+
+
+def reserve(port: int) -> bool:
+    """Reserves a port for this run. Returns False if another run of this user has reserved the port.
+
+    The lock of one byte stands for one port. The kernel releases the locks of a process when the process ends.
+    """
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@cache
+def _reservations() -> int:
+    """Returns the descriptor of the file whose bytes stand for ports. It stays open, because closing it unlocks."""
+    path = Path(tempfile.gettempdir(), f"group-sidecar-test-ports-{os.getuid()}")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def host_port(address: Address) -> str:
