@@ -9,7 +9,8 @@ sidecar itself, the client is the subject of the client's own certificate, which
 and is reported (`user_of`).
 
 No secret is kept. A PLAIN token is identified by a keyed digest of the whole token. Some brokers distinguish users only
-by the password (tokens over PLAIN), but to every broker the same token is the same user.
+by the password (tokens over PLAIN), but to every broker the same token is the same user. The user in the token is only
+reported.
 """
 
 import hashlib
@@ -73,6 +74,8 @@ class SentToken(NamedTuple):
     digest: bytes = b""
     user: bytes = b""
     """The user in SCRAM's first message, or empty for any other token."""
+    plain_user: bytes = b""
+    """The user if this is a PLAIN token, without the password; empty for any other token."""
 
 
 @dataclass(slots=True)
@@ -120,7 +123,7 @@ class Principals:
         """Returns what the sidecar keeps of a token that is sent to the broker."""
         digest = hashlib.blake2b(token, key=_SECRET, digest_size=32).digest()
         first = _SCRAM_FIRST.fullmatch(token)
-        return SentToken(version, now, digest, first[1] if first else b"")
+        return SentToken(version, now, digest, first[1] if first else b"", _user_in_plain(token))
 
     def handshake_accepted(self, origin: Origin, mechanism: str) -> Principal | None:
         """Notes that the broker accepted a mechanism whose tokens will come in SaslAuthenticate requests.
@@ -143,8 +146,8 @@ class Principals:
         known.rounds += 1
         if known.rounds == 1:
             known.named = self._named(known.mechanism, token)
-        if (named := known.authenticated) is not None and named.mechanism != "PLAIN":
-            known.user = _scram_user(named.name)
+        if (named := known.authenticated) is not None:
+            known.user = _plain_user(token) if named.mechanism == "PLAIN" else _scram_user(named.name)
         lifetime = reply.session_lifetime_ms / 1000
         known.expires_at = token.sent_at + lifetime if lifetime > 0 else math.inf
         known.served = False
@@ -227,8 +230,8 @@ class Principals:
     def user_of(self, origin: Origin) -> str:
         """Returns the principal of a client as Kafka writes it, for reports; empty if it is not known.
 
-        It is the subject of the client's certificate. As in Kafka, a user of SASL takes precedence. Only SCRAM shows
-        who that is. A PLAIN token is not kept. A principal of more than MAX_REPORTED_CHARACTERS is cut.
+        It is the subject of the client's certificate. As in Kafka, a user of SASL takes precedence. Only PLAIN and
+        SCRAM show who that is. A principal of more than MAX_REPORTED_CHARACTERS is cut.
         """
         known = self._known.get(origin.number)
         if known is None:
@@ -254,6 +257,17 @@ class Principals:
         """
         self._stop_counting(origin)
         return None if self._known.pop(origin.number, None) is None else _connection_principal(origin)
+
+
+def _user_in_plain(token: bytes) -> bytes:
+    """Returns the user of a PLAIN token (RFC 4616, section 2), cut as for reports; empty for any other token."""
+    parts = token.split(b"\0", 3)
+    return parts[1][: 4 * MAX_REPORTED_CHARACTERS + 4] if len(parts) == 3 else b""
+
+
+def _plain_user(token: SentToken) -> str:
+    """Returns the principal for reports of the user in a PLAIN token; empty if the token has none."""
+    return _reported(token.plain_user.decode(errors="replace")) if token.plain_user else ""
 
 
 def _scram_user(name: bytes) -> str:

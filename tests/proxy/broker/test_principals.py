@@ -77,12 +77,12 @@ def test_same_plain_token_is_same_principal() -> None:
 
 
 def test_plain_token_is_not_stored() -> None:
-    """No stored value contains the text of a PLAIN token."""
+    """No stored value contains the password of a PLAIN token."""
     (one,) = connections(1)
     token = one.all.token(ALICE, 2, one.now)
     one.shakes(PLAIN).sends(ALICE)
     for kept in (repr(token), repr(one.who()), repr(vars(one.all)), repr(one.all._known)):
-        assert "alice" not in kept
+        assert "secret" not in kept
 
 
 def test_certificate_is_reported_until_sasl() -> None:
@@ -105,9 +105,29 @@ def test_certificate_is_reported_until_sasl() -> None:
     plain.sends(ALICE)
     scram.sends(first("bob=2C=3Dx"))
     other.sends(b"token")
-    assert reported() == [""] * 5
+    assert reported() == ["User:alice", "", "", "", ""]
     scram.sends(b"second")
-    assert reported() == ["", "User:bob,=x", "", "", ""]
+    assert reported() == ["User:alice", "User:bob,=x", "", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        (b"\0alice\0secret", "User:alice"),
+        (b"alice\0alice\0secret", "User:alice"),
+        ("\0ümlaut\0secret".encode(), "User:ümlaut"),
+        (b"\0\xff\0secret", "User:�"),
+        (b"\0alice", ""),
+        (b"\0alice\0secret\0more", ""),
+        (b"secret", ""),
+    ],
+)
+def test_user_of_plain_token(token: bytes, expected: str) -> None:
+    """The user of a PLAIN token is reported when the broker has accepted the token, and never another part of it."""
+    refused, accepted = connections(2)
+    refused.shakes(PLAIN).sends(token, REFUSED)
+    accepted.shakes(PLAIN).sends(token)
+    assert [each.all.user_of(each.origin) for each in (refused, accepted)] == ["", expected]
 
 
 def test_connections_of_a_user_share_one_text() -> None:
@@ -128,10 +148,11 @@ def test_long_principal_is_cut(more: int) -> None:
     """The reported principal of a long subject or user is cut."""
     name = "x" * (MAX_REPORTED_CHARACTERS + more)
     principals = Principals(DEFAULT_LISTENER)
-    scram = Connection(principals, Origin("10.0.0.1"))
+    scram, plain = (Connection(principals, Origin("10.0.0.1")) for _ in range(2))
     scram.shakes(SCRAM).sends(first(name)).sends(b"p")
+    plain.shakes(PLAIN).sends(f"\0{name}\0p".encode())
     expected = f"User:{name[:MAX_REPORTED_CHARACTERS]}{'…' if more else ''}"
-    for origin in (scram.origin, Origin("10.0.0.1", subject=name)):
+    for origin in (scram.origin, plain.origin, Origin("10.0.0.1", subject=name)):
         assert principals.user_of(origin) == expected
 
 
