@@ -90,15 +90,24 @@ def show_offsets(source: QueryTarget, group_id: str, *, as_json: bool) -> None:
 def show_timeline(source: QueryTarget, group_id: str, since: float | None, *, utc: bool, as_json: bool) -> None:
     """See `groups timeline`. `since`: how many seconds to look back, or None for all kept events."""
     found = ask_sidecars(source, lambda query: query.timeline(group_id))
+    starts = [time for time in found.forgotten.values() if time]
     if since is not None:
         begin = datetime.now(UTC) - timedelta(seconds=since)
         found = replace(found, timeline=[one for one in found.timeline if parse_time(one["at"]) >= begin])
+        starts.append(begin.isoformat())
     if as_json:
         print_json(asdict(found))
     else:
         for one in found.timeline:
             typer.echo(f"{format_time(one['at'], utc, exact=True)}  {printable(_event_text(one))}")
+        if not found.timeline and not found.problems:
+            typer.echo(f"No events of group {printable(group_id)} are known{_since(starts, utc)}.", err=True)
     exit_on_problems(found.problems)
+
+
+def _since(starts: Sequence[str], utc: bool) -> str:
+    """Returns " since" and the latest of some times, or nothing if there are none."""
+    return f" since {format_time(max(starts, key=parse_time), utc)}" if starts else ""
 
 
 def _event_text(cell: Cell) -> str:

@@ -228,7 +228,7 @@ class Server:
         try:
             return await port.handshakes.accept(pending.client, pending.host, pending.received)
         except HandshakeError as error:
-            where = {"client": pending.host, "listener": port.counters.name}
+            where = {"client": pending.host, "listener": port.counters.name, "reason": error.failure.value}
             self._admission.warn("a client's TLS handshake failed", str(error), **where)
             raise _Refused(CloseReason.TLS_HANDSHAKE) from None
 
@@ -262,7 +262,9 @@ class Server:
             return await port.handshakes.connect(upstream, address.host, pending.host, subject), target
         except HandshakeError as error:
             upstream.close()
-            where = {"address": str(address), **({} if subject is None else {"subject": subject})}
+            where = {"address": str(address), "reason": error.failure.value}
+            if subject is not None:
+                where["subject"] = subject
             admission.warn("the broker's TLS handshake failed", str(error), **where)
             raise _Refused(CloseReason.UPSTREAM_TLS) from None
 

@@ -290,6 +290,19 @@ def test_timeline_since_limits_events() -> None:
     assert [cell["member_id"] for cell in found["timeline"]] == ["new"]
 
 
+@pytest.mark.parametrize(
+    ("forgotten", "since"),
+    [({}, ""), ({"changes": "2026-11-21T13:59:00.000Z", "commits": None}, " since 2026-11-21 13:59:00Z")],
+)
+def test_empty_timeline_is_explained(forgotten: dict[str, str | None], since: str) -> None:
+    """If a timeline is empty, a line on standard error has the time since when all events are known."""
+    port = AdminPort([group("g")], forgotten={"forgotten": forgotten})
+    with listening(port):
+        result = run("timeline", "g", "--utc", ports=[port])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"No events of group g are known{since}.\n"
+
+
 def test_unknown_events_are_shown() -> None:
     """Events with unknown or missing fields are shown as text with control characters escaped."""
     at = "2026-11-21T13:59:00.000Z"

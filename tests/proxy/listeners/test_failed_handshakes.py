@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters, TlsFailure, TlsSide
 from group_sidecar.proxy.listeners.handshakes import handshakes_of
@@ -105,6 +106,20 @@ async def test_client_that_leaves_during_handshake(pki: Pki, capsys: pytest.Capt
             await client.send_all(b"\x16\x03\x01")
         fault = Fault(CloseReason.TLS_HANDSHAKE, TlsSide.CLIENT, TlsFailure.CLOSED, "the peer closed the connection")
         await fails(shell, fault, capsys)
+
+
+async def test_each_reason_is_logged(pki: Pki) -> None:
+    """The log line has the reason of the metric. Failures for one reason do not hide those for another one."""
+    with capture_logs() as lines:
+        async with proxy(pki.listener) as shell:
+            for sent in (b"\x16\x03\x01", request_frame(1), request_frame(1)):
+                async with await shell.connect() as client:
+                    await client.send_all(sent)
+                    await client.send_eof()
+                    await read_to_end(client)
+            await holds(lambda: shell.counters.tls_failures[TlsSide.CLIENT, TlsFailure.PLAINTEXT] == 2)
+    failed = [line for line in lines if line["event"] == "a client's TLS handshake failed"]
+    assert [(line["reason"], line["times"]) for line in failed] == [("closed", 1), ("plaintext", 1)]
 
 
 def broker_faults(pki: Pki) -> dict[str, tuple[Behaviour, dict[str, Any], TlsFailure, str]]:
