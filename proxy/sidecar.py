@@ -245,9 +245,8 @@ class Sidecar:
         self._config = config
         self._predecessor = predecessor
         self._successor: Successor | None = None
-        self._hands_over = False
         self._is_shared = predecessor is not None
-        """Whether the predecessor serves clients, too."""
+        """Whether the predecessor serves clients too, or a successor may do so."""
         self._ports = ports
         self._service_manager = service_manager or ServiceManager({})
         self._traffic = TrafficCounters()
@@ -366,16 +365,19 @@ class Sidecar:
 
         If the successor fails, or if `stop` is set meanwhile, the successor is ended.
         """
-        if self._hands_over or self._is_shared or not self._accepting:
+        if self._is_shared or stop.is_set() or not self._accepting:
             log.warning("no successor is started", cause="a start, a stop or another hand-over is under way")
             return
-        self._hands_over = True
+        self._is_shared = True
+        for manager in self._brokers.managers():  # The successor accepts clients before this process learns of it.
+            manager.begin_sharing()
         with self._supervisor.guard(Task.HAND_OVER):
             self._successor = await start_successor(self._sockets_to_pass, stop)
             if self._successor:
                 self._service_manager.succeeded_by(self._successor.pid)
                 stop.set()
-        self._hands_over = False
+        if not self._successor:
+            self._end_sharing()
 
     def _sockets_to_pass(self) -> list[PassedSocket]:
         assert self._ports is not None
@@ -432,12 +434,17 @@ class Sidecar:
         """Waits until the predecessor has ended, then does everything that only one sidecar may do for a broker."""
         with self._supervisor.guard(Task.HAND_OVER):
             await predecessor.watch()
-            self._is_shared = False
+            self._end_sharing()
             for broker in self._brokers:
-                broker.state.copy.manager.end_sharing(self._epoch() + LOST_REQUEST_SECONDS)
                 broker.start_shrinking(self._tasks, self._supervisor)
             self._start_journal()
             log.info("the predecessor has ended")
+
+    def _end_sharing(self) -> None:
+        """Notes that no other sidecar forwards requests of the brokers' clients any more."""
+        self._is_shared = False
+        for manager in self._brokers.managers():
+            manager.end_sharing(self._epoch() + LOST_REQUEST_SECONDS)
 
     async def _stop_accepting(self) -> None:
         self._accepting = False
@@ -549,7 +556,7 @@ class Sidecar:
             broker.start(self._tasks, self._supervisor)
             if self._is_shared:
                 state.copy.manager.begin_sharing()
-            else:
+            if self._predecessor is None or self._predecessor.gone.is_set():
                 broker.start_shrinking(self._tasks, self._supervisor)
         return broker
 
