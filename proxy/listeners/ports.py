@@ -4,6 +4,7 @@ The command line opens the ports before it imports the rest of the sidecar. Clie
 kernel. So this module imports little.
 """
 
+import errno
 import os
 import re
 import socket
@@ -177,8 +178,10 @@ def passed_sockets(environment: Mapping[str, str]) -> list[PassedSocket]:
     for index in range(int(count) if count.isdecimal() else 0):
         try:
             passed = socket.socket(fileno=FIRST_PASSED_FD + index)
-        except OSError:
-            continue  # The descriptor is no socket, or is not open.
+        except OSError as error:
+            if error.errno == errno.EBADF:
+                break  # Passed descriptors follow each other without a gap, so LISTEN_FDS is too large.
+            continue  # The descriptor is no socket.
         passed.set_inheritable(False)
         passed.setblocking(False)
         if _is_listening(passed):

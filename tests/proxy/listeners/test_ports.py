@@ -1,14 +1,20 @@
 """Passed sockets: which port gets which of them. tests/proxy/test_systemd.py passes them to a process."""
 
+import fcntl
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from group_sidecar.proxy.listeners import ports
 from group_sidecar.proxy.listeners.ports import OpenPorts, PassedSocket, listen, open_ports, passed_sockets
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.fakes import ANY_PORT
+
+UNUSED_FD = 800
+"""This descriptor and the next ones are not open in a test run."""
 
 
 @pytest.fixture
@@ -101,3 +107,15 @@ def test_shut_down_listener_is_unusable(stack: ExitStack) -> None:
 def test_sockets_of_other_processes_are_ignored(environment: dict[str, str]) -> None:
     """Nothing is passed if LISTEN_PID is not the id of this process."""
     assert passed_sockets(environment) == []
+
+
+def test_too_large_number_ends_at_the_first_gap(monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> None:
+    """No descriptor behind one that is not open is tried, however large LISTEN_FDS is."""
+    first = passed(stack, "").socket
+    number = fcntl.fcntl(first.fileno(), fcntl.F_DUPFD, UNUSED_FD)
+    os.dup2(first.fileno(), number + 2)
+    stack.callback(os.close, number + 2)
+    monkeypatch.setattr(ports, "FIRST_PASSED_FD", number)
+    [found] = passed_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "3"})
+    stack.enter_context(found.socket)
+    assert found.socket.fileno() == number
