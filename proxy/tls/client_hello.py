@@ -15,6 +15,8 @@ from group_sidecar.proxy.dataplane.tls_records import HEADER_BYTES, LENGTH_AT
 
 MAX_RECORDS: Final = 32
 """How many records a ClientHello may have. Clients use one, or a few of them."""
+MAX_HELLO_BYTES: Final = 32_768
+"""The longest ClientHello that is waited for. A longer one goes to OpenSSL at once and is refused."""
 MAX_EXTENSIONS: Final = 100
 """How many extensions are searched for the name. Browsers send about 20 of them, and IANA lists about 60."""
 _HANDSHAKE: Final = 22
@@ -39,9 +41,12 @@ class ClientHelloReader:
     def __init__(self) -> None:
         self.received = bytearray()
         self.is_complete = False
-        self._message = bytearray()
+        self._bodies: list[tuple[int, int]] = []
+        """The positions in `received` of the records' bodies, which together are the message."""
+        self._header = b""
+        """The header of the message, as far as it has arrived."""
+        self._message_bytes = 0
         self._next_record = 0
-        self._records = 0
 
     def feed(self, data: bytes) -> None:
         """Adds bytes of the client."""
@@ -55,9 +60,10 @@ class ClientHelloReader:
                 break
             if body > len(received) or body + size > len(received):
                 break
-            self._message += received[body : body + size]
             start = body + size
-            self._records += 1
+            self._bodies.append((body, start))
+            self._message_bytes += size
+            self._header += received[body : min(start, body + _MESSAGE_HEADER_BYTES - len(self._header))]
             self.is_complete = not self._may_go_on()
         self._next_record = start
 
@@ -67,17 +73,21 @@ class ClientHelloReader:
         The ClientHello must be complete.
         """
         try:
-            name = _host_name(bytes(self._message[_MESSAGE_HEADER_BYTES:])).decode("ascii")
+            message = b"".join(self.received[start:end] for start, end in self._bodies)
+            name = _host_name(message[_MESSAGE_HEADER_BYTES:]).decode("ascii")
         except (IndexError, UnicodeDecodeError):
             return None
         return name.lower().removesuffix(".") or None
 
     def _may_go_on(self) -> bool:
         """Whether more of the ClientHello may follow."""
-        message = self._message
-        if self._records == MAX_RECORDS or (message and message[0] != _CLIENT_HELLO):
+        header = self._header
+        if len(self._bodies) == MAX_RECORDS or (header and header[0] != _CLIENT_HELLO):
             return False
-        return len(message) < _MESSAGE_HEADER_BYTES + int.from_bytes(message[1:_MESSAGE_HEADER_BYTES], "big")
+        if len(header) < _MESSAGE_HEADER_BYTES:
+            return True
+        whole = _MESSAGE_HEADER_BYTES + int.from_bytes(header[1:], "big")
+        return self._message_bytes < whole <= MAX_HELLO_BYTES
 
 
 def _host_name(hello: bytes) -> bytes:

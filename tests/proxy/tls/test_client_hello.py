@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_sidecar.proxy.tls.client_hello import MAX_EXTENSIONS, MAX_RECORDS, ClientHelloReader
+from group_sidecar.proxy.tls.client_hello import MAX_EXTENSIONS, MAX_HELLO_BYTES, MAX_RECORDS, ClientHelloReader
 
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 RANDOM = bytes(32)
@@ -174,3 +174,15 @@ def test_changed_bytes_are_read_as_openssl_does(data: bytes, changes: list[tuple
     if expected:
         assert reader.is_complete
         assert found == ((expected[0] or "").lower().removesuffix(".") or None)
+
+
+@pytest.mark.parametrize(("message_bytes", "is_complete"), [(MAX_HELLO_BYTES, False), (MAX_HELLO_BYTES + 1, True)])
+@pytest.mark.parametrize("cut", [1, 2, 3, 100])
+def test_too_long_hello_is_not_waited_for(message_bytes: int, is_complete: bool, cut: int) -> None:
+    """A ClientHello that announces more than MAX_HELLO_BYTES is given to OpenSSL at once, which refuses it."""
+    message = b"\x01" + (message_bytes - 4).to_bytes(3, "big") + RANDOM
+    reader = ClientHelloReader()
+    for part in (message[:cut], message[cut:]):
+        reader.feed(record(part))
+    assert reader.is_complete == is_complete
+    assert reader.server_name() is None
