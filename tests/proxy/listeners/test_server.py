@@ -309,7 +309,7 @@ def test_stopped_acceptor_hands_over_clients() -> None:
         poller = poll()
         poller.register(acceptor.fileno(), POLLIN)
         assert poller.poll(10_000)
-        taken = [each.client for each in acceptor.take_rest(None)]
+        taken = [each.client for each in acceptor.take_remaining(None)]
         waiting = 0
         with suppress(BlockingIOError):
             while True:
