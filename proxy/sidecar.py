@@ -162,8 +162,9 @@ def run_until_signalled(
     poller = Poller()
     service_manager = ServiceManager(os.environ)
     connections = allowed_connections(config.limits)
-    before = None if predecessor is None else Predecessor(predecessor)
-    sidecar = Sidecar(config, read, poller, connections, ports, service_manager, before)
+    sidecar = Sidecar(
+        config, read, poller, connections, ports, service_manager, Predecessor(predecessor) if predecessor else None
+    )
     host(poller, _run_until_signalled, sidecar)
 
 
@@ -292,6 +293,7 @@ class Sidecar:
         self._event_log = EventLog()
         self._journal_writer = _journal_writer(self._config)
         self._unpublished = (self._fact_counters.observe, self._recorder.observe)
+        """The observers that also get facts which another process publishes."""
         self._observers = (*self._unpublished, self._event_log.observe, self._write_to_journal)
 
     def _scrape_sources(self) -> ScrapeSources:
@@ -568,6 +570,7 @@ class Sidecar:
 
     @property
     def _is_accepting(self) -> bool:
+        """Whether clients are accepted: not before the copies of a successor are loaded, and not after a stop."""
         return self.hand_over.may_accept.is_set() and not self._stop.is_set()
 
     def _readiness(self) -> Readiness:
