@@ -74,12 +74,12 @@ def _open(address: Address) -> socket.socket:
     return opened
 
 
-def keep_open(address: Address, first: bytes, done: Any, most: int = AT_ONCE) -> None:
-    """Keeps `most` connections open that send only `first`, and replaces each that the other side closes."""
+def keep_open(address: Address, first: bytes, done: Any, count: int = AT_ONCE) -> None:
+    """Keeps `count` connections open that send only `first`, and replaces each that the other side closes."""
     opened = 0
     with selectors.EpollSelector() as selector:
         while True:
-            for _ in range(min(OPENED_PER_ROUND, most - opened)):
+            for _ in range(min(OPENED_PER_ROUND, count - opened)):
                 selector.register(_open(address), selectors.EVENT_READ | selectors.EVENT_WRITE)
                 opened += 1
             for key, events in selector.select(0):

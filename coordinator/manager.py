@@ -234,7 +234,7 @@ class GroupMetadataManager:
     def end_sharing(self, until: float) -> None:
         """Notes that the other sidecar has ended. The broker executes the other sidecar's last requests before `until`.
 
-        Whatever this copy knows from the wire may be outdated, so the broker or the log has to confirm it.
+        All that this copy knows from the wire may be outdated, so the broker or the log has to confirm it.
         """
         self._cache.exclusivity.is_shared = False
         self.note_unread_write(None)  # A new epoch, for the groups that became known meanwhile.

@@ -96,8 +96,8 @@ def run(
     try:
         passed = passed_sockets(os.environ)
         predecessor = take_predecessor(passed)
-        has_nodes = settings.mode == "gateway"
-        ports = open_ports(settings.listen_addresses, settings.admin, passed, has_nodes=has_nodes)
+        is_gateway = settings.mode == "gateway"
+        ports = open_ports(settings.listen_addresses, settings.admin, passed, is_gateway=is_gateway)
 
         # The other modules are imported now, because clients can already connect and wait in the kernel. Nothing of
         # them is garbage, so the collector need not look for it.

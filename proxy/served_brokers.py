@@ -69,8 +69,8 @@ class ServedBroker:
         """Whether the copy is loaded, as far as the broker allows that."""
         return self.state.reachability.was_probed and (self.tail is None or self.tail.is_loaded)
 
-    def start(self, tasks: trio.Nursery, supervisor: Supervisor) -> None:
-        """Starts the background tasks that only observe. `start_shrinking` starts the other one."""
+    def start(self, tasks: trio.Nursery, supervisor: Supervisor, alone: trio.Event) -> None:
+        """Starts the background tasks. `alone`: set while no predecessor of this sidecar runs."""
         state, copy, connections = self.state, self.state.copy, self.state.own_connections
         tasks.start_soon(probe_forever, state, supervisor, self.probe_trigger)
         tasks.start_soon(reconcile_forever, copy, state.topic_names, state.topic_ids, connections, supervisor)
@@ -78,11 +78,13 @@ class ServedBroker:
             tasks.start_soon(self._verify, supervisor)
         if self.tail:
             tasks.start_soon(self.tail.run, supervisor)
+        tasks.start_soon(self._shrink_alone, supervisor, alone)
 
-    def start_shrinking(self, tasks: trio.Nursery, supervisor: Supervisor) -> None:
-        """Starts the task that removes members of groups over their limit. Only one sidecar of a broker may do that."""
+    async def _shrink_alone(self, supervisor: Supervisor, alone: trio.Event) -> None:
+        """Removes members of groups over their limit, which only one sidecar of a broker may do."""
         state = self.state
-        tasks.start_soon(shrink_forever, state.copy, state.active_policies, state.own_connections, supervisor)
+        await alone.wait()
+        await shrink_forever(state.copy, state.active_policies, state.own_connections, supervisor)
 
     async def _verify(self, supervisor: Supervisor) -> None:
         state, copy, tail = self.state, self.state.copy, self.tail

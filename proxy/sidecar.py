@@ -21,7 +21,6 @@ from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
-from itertools import chain
 from typing import NamedTuple
 
 import trio
@@ -29,7 +28,7 @@ from prometheus_client import CollectorRegistry
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
-from group_sidecar.coordinator.model.facts import ClientRefused, Fact
+from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.metrics.collector import ScrapeSources
 from group_sidecar.metrics.fact_counters import DISTRIBUTION, FactCounters
 from group_sidecar.metrics.flight_recorder import FlightRecorder
@@ -53,23 +52,22 @@ from group_sidecar.proxy.dataplane.event_loop import host, run_in_task
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session, SessionLimits
+from group_sidecar.proxy.hand_over import HandOver
 from group_sidecar.proxy.journal.writer import JournalWriter
 from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort
 from group_sidecar.proxy.listeners.descriptor_limits import allowed_connections
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes, handshakes_of
+from group_sidecar.proxy.listeners.node_ports import NodePorts
 from group_sidecar.proxy.listeners.ports import (
     ListenError,
     OpenPorts,
     PassedSocket,
-    is_bound_to,
-    listen,
     open_ports,
     port_of,
     sockets_to_pass,
 )
 from group_sidecar.proxy.listeners.predecessor import Predecessor
 from group_sidecar.proxy.listeners.server import Server
-from group_sidecar.proxy.listeners.successor import Successor, start_successor
 from group_sidecar.proxy.runtime import garbage_collection
 from group_sidecar.proxy.runtime.addresses import Address, AddressBook
 from group_sidecar.proxy.runtime.event_log import EventLog
@@ -93,12 +91,6 @@ THREAD_SWITCH_SECONDS = 0.0005
 the data path could send a hundred answers."""
 NODES_SECONDS = 5.0
 """Seconds until a gateway requests the cluster's nodes again, after a failed attempt."""
-
-
-LOAD_SECONDS = 60.0
-"""Seconds for which a successor waits for its copies to load, before it accepts clients."""
-LOAD_POLL_SECONDS = 0.02
-"""Seconds between two checks whether the copies are loaded."""
 FIRST_REPLY_SECONDS = 1.0
 """Seconds between the last accepted client and the first connection that ends, if a successor has taken over. A client
 that has just connected then gets its first reply."""
@@ -171,8 +163,9 @@ def run_until_signalled(
     poller = Poller()
     service_manager = ServiceManager(os.environ)
     connections = allowed_connections(config.limits)
-    before = None if predecessor is None else Predecessor(predecessor)
-    sidecar = Sidecar(config, read, poller, connections, ports, service_manager, before)
+    sidecar = Sidecar(
+        config, read, poller, connections, ports, service_manager, Predecessor(predecessor) if predecessor else None
+    )
     host(poller, _run_until_signalled, sidecar)
 
 
@@ -190,8 +183,8 @@ async def _run_until_signalled(sidecar: "Sidecar") -> None:
                     if number == signal.SIGHUP:
                         nursery.start_soon(sidecar.reload_if_possible)
                     elif number == signal.SIGUSR2:
-                        nursery.start_soon(sidecar.hand_over, stop)
-                    elif was_stopped or sidecar.waits_for_copies:
+                        nursery.start_soon(sidecar.hand_over.start_successor, stop)
+                    elif was_stopped or sidecar.hand_over.is_waiting:
                         nursery.cancel_scope.cancel()
                     else:
                         was_stopped = True
@@ -230,6 +223,9 @@ class Sidecar:
         ports: the listening sockets, or None to open them.
         service_manager: gets reports about the state of the sidecar. Default: no reports.
         predecessor: the process whose ports this sidecar takes over, or None.
+
+    Attributes:
+        hand_over: the state of a restart in which another process takes over from this one, or this one from another.
     """
 
     def __init__(
@@ -243,26 +239,49 @@ class Sidecar:
         predecessor: Predecessor | None = None,
     ) -> None:
         self._config = config
-        self._predecessor = predecessor
-        self._successor: Successor | None = None
-        self._is_shared = predecessor is not None
-        """Whether the predecessor serves clients too, or a successor may do so."""
         self._ports = ports
         self._service_manager = service_manager or ServiceManager({})
+        self._supervisor = Supervisor()
+        self.hand_over = HandOver(
+            predecessor,
+            self._sockets_to_pass,
+            self._begin_sharing,
+            self._end_sharing,
+            self._service_manager,
+            self._supervisor,
+        )
+        self._poller, self._hosted = poller or Poller(), poller is not None
+        self._poller.failed = partial(self._supervisor.failed, Task.DEFERRED)
         self._traffic = TrafficCounters()
+        self._brokers = ServedBrokers()
+        self._bootstrap_peer: Address | None = None
+        self._own_certificates = OwnCertificates(config)
+        self._admin_scope = trio.CancelScope()
+        self._clock: WallClock
+        self._stop: trio.Event
+        self._servers: trio.Nursery
+        self._tasks: trio.Nursery
+        self._max_connections = config.limits.connections if connections is None else connections
+        self._create_listeners()
+        self._create_observers()
+        self._active_policies = ActivePolicies()
+        self._apply_policies(config)
+        self._reloader = ConfigReloader(config, read, self._apply_policies)
+        self._sources = self._scrape_sources()
+        self._scraper = Scraper(self._sources, self._epoch)
+        self._shared_snapshot = SharedSnapshot(
+            self._brokers.managers, self._epoch, self._active_policies.max_members, self._drift
+        )
+
+    def _create_listeners(self) -> None:
+        """Creates the parts that carry clients' connections. Raises ListenError if a file cannot be used."""
+        config, limits = self._config, self._config.limits
         self._listeners = {each: self._traffic.add_listener(each.name) for each in config.client_listeners}
-        limits = config.limits
         self._handshakes = {
             each.name: _handshakes(each, counters, limits) for each, counters in self._listeners.items()
         }
-        self._own_certificates = OwnCertificates(config)
-        self._brokers = ServedBrokers()
-        self._poller, self._hosted = poller or Poller(), poller is not None
-        self._supervisor = Supervisor()
-        self._poller.failed = partial(self._supervisor.failed, Task.DEFERRED)
         self._connection_manager = _connection_manager(config, self._poller)
         self._session_limits = SessionLimits(limits.largest_frame, limits.in_flight_requests, limits.kept_bytes)
-        self._max_connections = limits.connections if connections is None else connections
         self._server = Server(
             self._connection_manager,
             self._traffic,
@@ -270,30 +289,20 @@ class Sidecar:
             self._supervisor,
             self._brokers.probe_now,
         )
+        self._address_book = AddressBook(config.advertised_host, self._open_node)
+        host = config.client_listeners[0].listen.host
+        self._node_ports = NodePorts(host, config.gateway.first_port, self._ports.nodes if self._ports else {})
+
+    def _create_observers(self) -> None:
+        """Creates the parts that get the facts about groups."""
+        limits = self._config.limits
         self._fact_counters = FactCounters(CollectorRegistry(), max_groups=limits.groups)
         self._recorder = FlightRecorder(limits.flight_recorder, began=time.time())
         self._event_log = EventLog()
-        self._journal_writer = _journal_writer(config)
-        self._counters = (self._fact_counters.observe, self._recorder.observe)
-        self._observers = (*self._counters, self._event_log.observe, self._write_to_journal)
-        self._address_book = AddressBook(config.advertised_host, self._open_node)
-        self._node_ports: dict[int, list[socket.socket]] = {}
-        self._passed_node_ports: dict[int, list[socket.socket]] = {}
-        self._bootstrap_peer: Address | None = None
-        self._accepting = False
-        self._may_accept = trio.Event()
-        self._admin_scope = trio.CancelScope()
-        self._clock: WallClock
-        self._servers: trio.Nursery
-        self._tasks: trio.Nursery
-        self._active_policies = ActivePolicies()
-        self._apply_policies(config)
-        self._reloader = ConfigReloader(config, read, self._apply_policies)
-        self._sources = self._scrape_sources()
-        self._shared_snapshot = SharedSnapshot(
-            self._brokers.managers, self._epoch, self._active_policies.max_members, self._drift
-        )
-        self._scraper = Scraper(self._sources, self._epoch)
+        self._journal_writer = _journal_writer(self._config)
+        self._unpublished = (self._fact_counters.observe, self._recorder.observe)
+        """The observers that also get facts which another process publishes."""
+        self._observers = (*self._unpublished, self._event_log.observe, self._write_to_journal)
 
     def _scrape_sources(self) -> ScrapeSources:
         """Returns what a scrape reads: the counters, and functions that return the current state."""
@@ -355,41 +364,17 @@ class Sidecar:
         with self._supervisor.guard(Task.RELOAD):
             await self.reload()
 
-    @property
-    def waits_for_copies(self) -> bool:
-        """Whether this sidecar accepts no clients yet, because its copies are not loaded and its predecessor serves."""
-        return self._is_shared and not self._may_accept.is_set()
-
-    async def hand_over(self, stop: trio.Event) -> None:
-        """Starts a successor, and sets `stop` when the successor serves clients. Never raises.
-
-        If the successor fails, or if `stop` is set meanwhile, the successor is ended.
-        """
-        if self._is_shared or stop.is_set() or not self._accepting:
-            log.warning("no successor is started", cause="a start, a stop or another hand-over is under way")
-            return
-        self._is_shared = True
-        for manager in self._brokers.managers():  # The successor accepts clients before this process learns of it.
-            manager.begin_sharing()
-        with self._supervisor.guard(Task.HAND_OVER):
-            self._successor = await start_successor(self._sockets_to_pass, stop)
-            if self._successor:
-                self._service_manager.succeeded_by(self._successor.pid)
-                stop.set()
-        if not self._successor:
-            self._end_sharing()
-
     def _sockets_to_pass(self) -> list[PassedSocket]:
         assert self._ports is not None
-        return sockets_to_pass(self._ports, self._config.listen_addresses, self._config.admin, {**self._node_ports})
+        nodes = {**self._node_ports.opened}
+        return sockets_to_pass(self._ports, self._config.listen_addresses, self._config.admin, nodes)
 
     async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED) -> None:
         """See `run_sidecar`. Exceptions are raised in an exception group."""
-        self._clock = WallClock()
+        self._clock, self._stop = WallClock(), stop
         ports = self._ports = self._ports or open_ports(self._config.listen_addresses, self._config.admin)
         for unused in ports.closed:
             log.warning("a passed socket is not used", socket=unused)
-        self._passed_node_ports.update(ports.nodes)
         bound = {each.name: Address(each.listen.host, ports.port(each.name)) for each in self._listeners}
         with closing(ports):
             async with trio.open_nursery() as self._tasks:
@@ -397,15 +382,11 @@ class Sidecar:
                     for each in self._listeners:
                         self._servers.start_soon(self._serve, ports.listeners[each.name], self._client_port(each))
                     self._start_tasks()
-                    if self._predecessor:
-                        await self._wait_for_copies(self._predecessor)
-                    self._accepting = True
-                    self._may_accept.set()
+                    await self.hand_over.wait_for_copies(self._is_loaded)
                     addresses = Addresses(bound, await self._start_admin(ports))
                     log.info("started", **self._started_fields(addresses))
                     task_status.started(addresses)
-                    if self._predecessor:
-                        self._predecessor.report_ready()
+                    self.hand_over.report_ready()
                     self._service_manager.ready(self._status)
                     self._tasks.start_soon(self._service_manager.feed_watchdog)
                     await stop.wait()
@@ -416,41 +397,26 @@ class Sidecar:
 
     async def _serve(self, listeners: list[socket.socket], port: ClientPort) -> None:
         """Accepts clients at a port as soon as this sidecar may accept clients."""
-        await self._may_accept.wait()
+        await self.hand_over.may_accept.wait()
         await self._server.serve(listeners, port)
 
-    async def _wait_for_copies(self, predecessor: Predecessor) -> None:
-        """Waits until the copies are loaded, or the predecessor has ended, for at most LOAD_SECONDS."""
-        log.info("loading the copies while the predecessor serves clients")
-        with trio.move_on_after(LOAD_SECONDS):
-            # Several parts together decide whether the copies are loaded, so there is no event to wait for.
-            while not (predecessor.gone.is_set() or self._is_loaded()):  # noqa: ASYNC110
-                await trio.sleep(LOAD_POLL_SECONDS)
-
     def _is_loaded(self) -> bool:
-        return self._brokers.are_loaded() and not self._passed_node_ports
+        return self._brokers.are_loaded() and not self._node_ports.has_unused
 
-    async def _outlive(self, predecessor: Predecessor) -> None:
-        """Waits until the predecessor has ended, then does everything that only one sidecar may do for a broker."""
-        with self._supervisor.guard(Task.HAND_OVER):
-            await predecessor.watch()
-            self._end_sharing()
-            for broker in self._brokers:
-                broker.start_shrinking(self._tasks, self._supervisor)
-            self._start_journal()
-            log.info("the predecessor has ended")
+    def _begin_sharing(self) -> None:
+        """Notes that another process of this sidecar may forward requests of the brokers' clients too."""
+        for manager in self._brokers.managers():
+            manager.begin_sharing()
 
     def _end_sharing(self) -> None:
-        """Notes that no other sidecar forwards requests of the brokers' clients any more."""
-        self._is_shared = False
+        """Notes that no other process of this sidecar forwards requests of the brokers' clients any more."""
         for manager in self._brokers.managers():
             manager.end_sharing(self._epoch() + LOST_REQUEST_SECONDS)
 
     async def _stop_accepting(self) -> None:
-        self._accepting = False
         connections = self._connection_manager.connections
-        if self._successor:
-            log.info("the successor serves clients", pid=self._successor.pid, connections=connections)
+        if successor := self.hand_over.successor:
+            log.info("the successor serves clients", pid=successor.pid, connections=connections)
             self._admin_scope.cancel()
             self._server.stop_accepting()
             await trio.sleep(FIRST_REPLY_SECONDS)
@@ -509,14 +475,13 @@ class Sidecar:
         self._broker_at(self._config.broker_address)
         if self._config.mode == "gateway":
             self._tasks.start_soon(supervisor.keep_running, Task.NODES, self._learn_nodes)
-        if self._predecessor:
-            self._tasks.start_soon(self._outlive, self._predecessor)
-        else:
-            self._start_journal()
-
-    def _start_journal(self) -> None:
+        self._tasks.start_soon(self.hand_over.watch_predecessor)
         if self._journal_writer:
-            self._tasks.start_soon(self._journal_writer.run, self._sources, self._epoch, self._supervisor)
+            self._tasks.start_soon(self._run_journal, self._journal_writer)
+
+    async def _run_journal(self, writer: JournalWriter) -> None:
+        await self.hand_over.alone.wait()
+        await writer.run(self._sources, self._epoch, self._supervisor)
 
     def _started_fields(self, addresses: Addresses) -> dict[str, str | None]:
         return {
@@ -553,11 +518,9 @@ class Sidecar:
             self._poller.add_deferred_call(
                 lambda: self._connection_manager.evict_held_request(state.held_requests.take_evicted())
             )
-            broker.start(self._tasks, self._supervisor)
-            if self._is_shared:
+            broker.start(self._tasks, self._supervisor, self.hand_over.alone)
+            if self.hand_over.is_shared:
                 state.copy.manager.begin_sharing()
-            if self._predecessor is None or self._predecessor.gone.is_set():
-                broker.start_shrinking(self._tasks, self._supervisor)
         return broker
 
     def _client_port(self, listener: Listener) -> ClientPort:
@@ -588,10 +551,7 @@ class Sidecar:
 
     def _open_node(self, node_id: int) -> int:
         """Opens the gateway's port for a node, and returns the port's number."""
-        first = self._config.gateway.first_port
-        host = self._config.client_listeners[0].listen.host
-        wanted = Address(host, first + node_id if 0 < first <= 0xFFFF - node_id else 0)
-        listeners = self._node_ports[node_id] = self._passed_node_port(node_id, wanted) or _listen_near(wanted, node_id)
+        listeners = self._node_ports.open(node_id)
         upstream = partial(self._address_book.upstream, node_id)
         counters = self._gateway_counters
         handshakes = self._handshakes[counters.name]
@@ -599,15 +559,6 @@ class Sidecar:
         self._servers.start_soon(self._serve, listeners, port)
         log.info("node opened", node=node_id, port=port_of(listeners), upstream=str(upstream()))
         return port_of(listeners)
-
-    def _passed_node_port(self, node_id: int, wanted: Address) -> list[socket.socket]:
-        """Returns the passed sockets of a node's port; empty if none were passed for the wanted address."""
-        passed = self._passed_node_ports.pop(node_id, [])
-        if all(is_bound_to(each, wanted._replace(port=wanted.port or port_of([each]))) for each in passed):
-            return passed
-        for each in passed:
-            each.close()
-        return []
 
     async def _learn_nodes(self) -> None:
         """Opens the ports of all nodes once, for clients that know these ports from before a restart.
@@ -619,9 +570,7 @@ class Sidecar:
                 async with self._broker_at(self._config.broker_address).state.own_connections.connect() as client:
                     for node in await brokers(client):
                         self._address_book.advertise(node.id, node.host, node.port)
-                for each in chain(*self._passed_node_ports.values()):
-                    each.close()
-                self._passed_node_ports.clear()
+                self._node_ports.close_unused()
                 return
             except (BrokerError, DecodeError, ListenError):
                 await trio.sleep(NODES_SECONDS)
@@ -639,6 +588,11 @@ class Sidecar:
     def _drift(self) -> float:
         return self._clock.drift
 
+    @property
+    def _is_accepting(self) -> bool:
+        """Whether clients are accepted: not before the copies of a successor are loaded, and not after a stop."""
+        return self.hand_over.may_accept.is_set() and not self._stop.is_set()
+
     def _readiness(self) -> Readiness:
         """Returns the readiness of the bootstrap broker alone.
 
@@ -646,32 +600,22 @@ class Sidecar:
         cluster.
         """
         upstream = self._config.broker_address
-        return {str(upstream): {"reachable": self._brokers.is_reachable(upstream), "accepting": self._accepting}}
+        return {str(upstream): {"reachable": self._brokers.is_reachable(upstream), "accepting": self._is_accepting}}
 
     def _probed(self) -> Mapping[str, bool]:
         upstream = self._config.broker_address
         return {str(upstream): self._brokers.was_probed(upstream)}
 
     def _unusable_listeners(self) -> list[str]:
-        return self._ports.unusable() if self._ports and self._accepting else []
+        return self._ports.unusable() if self._ports and self._is_accepting else []
 
     def _observe(self, fact: Fact) -> None:
         fact = self._clock.with_wall_time(fact)
-        for observe in self._observers if self._publishes(fact) else self._counters:
+        for observe in self._observers if self.hand_over.publishes(fact) else self._unpublished:
             try:
                 observe(fact)
             except Exception as error:  # noqa: BLE001  The request or reply behind the fact must not fail.
                 self._supervisor.failed(Task.FACTS, error)
-
-    def _publishes(self, fact: Fact) -> bool:
-        """Whether this sidecar logs the fact and writes it to the journal.
-
-        Two sidecars read the log of a broker during a hand-over, and only one of them publishes a fact. From the moment
-        on when the successor accepts clients, the predecessor publishes only its own refusals.
-        """
-        if self._successor:
-            return isinstance(fact, ClientRefused)
-        return not self.waits_for_copies
 
     def _write_to_journal(self, fact: Fact) -> None:
         if self._journal_writer:
@@ -692,17 +636,6 @@ class Sidecar:
             for copy in self._brokers.copies():
                 for _ in copy.relist(trio.current_time()):
                     await trio.lowlevel.checkpoint()
-
-
-def _listen_near(wanted: Address, node_id: int) -> list[socket.socket]:
-    """Opens the port of a node, or any free port if the wanted one cannot be opened."""
-    try:
-        return listen(wanted)
-    except ListenError as error:
-        if wanted.port == 0:
-            raise
-        log.warning("a node gets another port", node=node_id, cause=str(error))
-        return listen(wanted._replace(port=0))
 
 
 def _connection_manager(config: Config, poller: Poller) -> ConnectionManager:

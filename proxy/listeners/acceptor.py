@@ -68,7 +68,7 @@ class Acceptor:
             upstream, connected = _start_connect(target) if target else (-1, False)
             yield AcceptedClient(client.detach(), packed(self._listener.family, peer[0]), upstream, connected)
 
-    def take_rest(self, target: Target | None) -> Iterator[AcceptedClient]:
+    def take_remaining(self, target: Target | None) -> Iterator[AcceptedClient]:
         """Returns no clients, because a client is accepted only when it is taken."""
         return iter(())
 

@@ -15,7 +15,7 @@ class AcceptorThread:
     def take_accepted(self, target: Target | None, max_clients: int = ...) -> Iterator[AcceptedClient]:
         """Does the same as `Acceptor.take_accepted`. Closes broker connections that were begun to another target."""
 
-    def take_rest(self, target: Target | None) -> Iterator[AcceptedClient]:
+    def take_remaining(self, target: Target | None) -> Iterator[AcceptedClient]:
         """Stops accepting, and returns the clients that were accepted before. Otherwise like `take_accepted`."""
 
     def close(self) -> None:

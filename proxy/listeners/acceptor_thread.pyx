@@ -124,7 +124,7 @@ cdef class AcceptorThread:
             self.set_connect_target(target)
         return self.clients_in(data)
 
-    def take_rest(self, target):
+    def take_remaining(self, target):
         """Stops accepting, and returns the clients that were accepted before. Otherwise like `take_accepted`."""
         self.stop()
         if target is not self.target:

@@ -74,7 +74,7 @@ def open_ports(
     admin: Address | None = None,
     passed: Iterable[PassedSocket] = (),
     *,
-    has_nodes: bool = False,
+    is_gateway: bool = False,
 ) -> OpenPorts:
     """Opens the ports of all listeners and the admin port, or uses the sockets that were passed for them.
 
@@ -84,7 +84,7 @@ def open_ports(
         listeners: the address of each listener, by the listener's name.
         admin: the address of the admin port. If its host has several addresses, the first one is used.
         passed: the passed sockets.
-        has_nodes: whether ports of brokers are kept, because the sidecar is a gateway.
+        is_gateway: whether the sidecar is a gateway, which has ports for its brokers too.
 
     Raises:
         ListenError: an address cannot be listened on.
@@ -94,7 +94,7 @@ def open_ports(
     taken = {name: _take(unused, [each for each in unused if each.name == name]) for name in wanted}
     for name, address in wanted.items():
         taken[name] = taken[name] or _take(unused, [each for each in unused if is_bound_to(each.socket, address)])
-    nodes = _take_nodes(unused) if has_nodes else {}
+    nodes = _take_nodes(unused) if is_gateway else {}
     opened: dict[str, list[socket.socket]] = {}
     admin_sockets: list[socket.socket] = []
     try:

@@ -7,7 +7,7 @@ A connection takes time if the broker's name must be resolved, or if the broker 
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from select import EPOLLIN
@@ -19,7 +19,7 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
 from group_sidecar.proxy.dataplane.outcomes import Origin
-from group_sidecar.proxy.listeners.acceptor import ACCEPT_BATCH, Acceptor, Target, start_connect
+from group_sidecar.proxy.listeners.acceptor import ACCEPT_BATCH, AcceptedClient, Acceptor, Target, start_connect
 from group_sidecar.proxy.listeners.admission import Admission, AdmissionLimits, ClientPort, PendingClient
 from group_sidecar.proxy.listeners.handshakes import AcceptedEndpoint, UpstreamEndpoint
 from group_sidecar.proxy.listeners.proxy_protocol import BadProxyHeader
@@ -121,11 +121,14 @@ class Server:
                     self._poller.watch(acceptor.fileno(), EPOLLIN, ready)
                 try:
                     await self._accepts_no_more.wait()
+                    for acceptor in acceptors:  # They stay open, and the poller would report them in each round.
+                        with suppress(FileNotFoundError):  # This one rests (`_pause`).
+                            self._poller.pause(acceptor.fileno())
                 finally:  # The nursery is still open here. A client accepted later could not be connected.
                     for acceptor in acceptors:
                         self._poller.unwatch(acceptor.fileno())
                 for acceptor in acceptors:
-                    self._admit(acceptor, port, None, nursery)
+                    self._admit(acceptor.take_remaining, port, nursery)
         finally:
             for acceptor in acceptors:
                 acceptor.close()
@@ -146,21 +149,20 @@ class Server:
             if not max_clients:
                 self._throttle(acceptor, port, max(bucket.seconds_to_next(), THROTTLED_SECONDS), nursery)
                 return
-        if not self._admit(acceptor, port, max_clients, nursery):
+        if not self._admit(partial(acceptor.take_accepted, max_clients=max_clients), port, nursery):
             self._pause(acceptor, EXHAUSTED_SECONDS, nursery)
 
     def _admit(
-        self, acceptor: "Acceptor | AcceptorThread", port: ClientPort, max_clients: int | None, nursery: trio.Nursery
+        self, take: Callable[[Target | None], Iterator[AcceptedClient]], port: ClientPort, nursery: trio.Nursery
     ) -> bool:
-        """Admits at most `max_clients` accepted clients. Returns False if the system has no resources for another one.
+        """Admits clients. Returns False if the system has no resources for another one.
 
-        `max_clients`: None for all that were accepted before the acceptor stopped.
+        `take`: returns accepted clients, whose connections to this address of the broker have begun.
         """
         address, bucket = port.upstream(), self._admission.accept_bucket(port)
         target = self._admission.target(address, port)
         try:
-            taken = acceptor.take_rest(target) if max_clients is None else acceptor.take_accepted(target, max_clients)
-            for accepted in taken:
+            for accepted in take(target):
                 if bucket:
                     bucket.take()
                 pending_client = self._admission.admit(accepted, address, target, port)

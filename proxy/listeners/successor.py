@@ -20,7 +20,7 @@ from group_sidecar.proxy.runtime.os_errors import reason_of
 
 READY_SECONDS = 90.0
 """Seconds that a successor has for its start. It accepts clients after a minute at the latest
-(`sidecar.LOAD_SECONDS`)."""
+(`hand_over.LOAD_SECONDS`)."""
 END_SECONDS = 5.0
 """Seconds that a successor has to end by itself before it is killed."""
 EXEC_WITH_SOCKETS = """

@@ -14,15 +14,15 @@ class FairThreads:
     """Runs functions in threads. If all threads are busy, the addresses that wait get the next free one in turn.
 
     Args:
-        most: the maximum number of functions that run at a time.
+        max_threads: the maximum number of functions that run at a time.
     """
 
-    def __init__(self, most: int) -> None:
-        self._free = most
-        self._limiter = trio.CapacityLimiter(most)  # No task waits for it, because this class counts the threads.
+    def __init__(self, max_threads: int) -> None:
+        self._free = max_threads
+        self._limiter = trio.CapacityLimiter(max_threads)  # No task waits for it: this class counts the threads.
         self._waiting: OrderedDict[str, trio.lowlevel.ParkingLot] = OrderedDict()
-        """The tasks of each address that wait, in the order of the next turns. There are at most as many addresses as
-        tasks wait, and some whose tasks were cancelled after the last function has ended."""
+        """The waiting tasks of each address, in the order of the next turns. An address whose tasks were all cancelled
+        stays until its turn."""
 
     async def run(self, address: str, function: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
         """Runs a function in a thread when it is the turn of an address. Returns or raises what the function does.

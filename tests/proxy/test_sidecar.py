@@ -25,6 +25,7 @@ from group_sidecar.codecs.messages.describe_groups import (
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from group_sidecar.proxy import hand_over
 from group_sidecar.proxy import sidecar as whole
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerClosed, KafkaClient, connect
@@ -503,27 +504,10 @@ async def test_predecessor_is_not_exclusive(monkeypatch: pytest.MonkeyPatch, nur
     async def fail(*_: Any) -> None:
         during.append(is_exclusive())
 
-    monkeypatch.setattr(whole, "start_successor", fail)
+    monkeypatch.setattr(hand_over, "start_successor", fail)
     await nursery.start(running.run, trio.Event())
     assert is_exclusive()
-    await running.hand_over(trio.Event())
+    await running.hand_over.start_successor(trio.Event())
     assert during == [False]
     assert is_exclusive()
-    nursery.cancel_scope.cancel()
-
-
-async def test_stopping_sidecar_starts_no_successor(monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery) -> None:
-    """SIGUSR2 together with the signal to stop starts no successor."""
-    running = whole.Sidecar(configured(upstream=str(await Cluster().start(nursery, 1))))
-    started: list[Any] = []
-
-    async def start(*arguments: Any) -> None:
-        started.append(arguments)
-
-    monkeypatch.setattr(whole, "start_successor", start)
-    stop = trio.Event()
-    await nursery.start(running.run, stop)
-    stop.set()
-    await running.hand_over(stop)
-    assert started == []
     nursery.cancel_scope.cancel()

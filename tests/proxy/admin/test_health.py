@@ -120,7 +120,7 @@ async def test_closed_listener_is_not_live(nursery: trio.Nursery) -> None:
     """The process is not live after the kernel has closed its port."""
     upstream = await Cluster().start(nursery, 1)
     config = configured(upstream=str(upstream), admin="127.0.0.1:0")
-    ports = open_ports(config.listen_addresses)
+    ports = open_ports(config.listen_addresses, config.admin)
     async with trio.open_nursery() as life:
         at = await life.start(Sidecar(config, ports=ports).run, trio.Event())
         await ready(at)

@@ -309,7 +309,7 @@ def test_stopped_acceptor_hands_over_clients() -> None:
         poller = poll()
         poller.register(acceptor.fileno(), POLLIN)
         assert poller.poll(10_000)
-        taken = [each.client for each in acceptor.take_rest(None)]
+        taken = [each.client for each in acceptor.take_remaining(None)]
         waiting = 0
         with suppress(BlockingIOError):
             while True:
@@ -325,7 +325,10 @@ def test_stopped_acceptor_hands_over_clients() -> None:
 async def test_accepted_client_is_served_after_stop_of_accepting(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that was accepted before the server stopped accepting is connected and served."""
+    """A client that was accepted before the server stopped accepting is connected and served.
+
+    Meanwhile the event loop sleeps, although another client waits to be accepted.
+    """
     begun, goes_on = trio.Event(), trio.Event()
 
     async def slow(address: Address) -> socket.socket:
@@ -339,7 +342,8 @@ async def test_accepted_client_is_served_after_stop_of_accepting(
     async with await trio.open_tcp_stream(*shell.address) as client:
         await begun.wait()
         shell.server.stop_accepting()
-        await wait_all_tasks_blocked()
+        with socket.create_connection(shell.address):
+            await wait_all_tasks_blocked()
         goes_on.set()
         await client.send_all(request_frame(1, b"x"))
         assert await read_frame(client) == reply_frame(1, b"x")

@@ -1,0 +1,70 @@
+"""The ports that a gateway opens for the brokers of its cluster."""
+
+import socket
+from collections.abc import Mapping
+from itertools import chain
+
+from group_sidecar.proxy.listeners.ports import ListenError, is_bound_to, listen, port_of
+from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.runtime.logging import log
+
+
+class NodePorts:
+    """One port for each broker. A port that was passed for a broker is used again.
+
+    Args:
+        host: where the ports listen.
+        first_port: the port of the broker with id 0. The next brokers have the next ports. 0 picks free ports.
+        passed: the passed sockets by broker id.
+
+    Attributes:
+        opened: the sockets of the open ports, by broker id.
+    """
+
+    def __init__(self, host: str, first_port: int, passed: Mapping[int, list[socket.socket]]) -> None:
+        self._host = host
+        self._first_port = first_port
+        self._passed = dict(passed)
+        self.opened: dict[int, list[socket.socket]] = {}
+
+    @property
+    def has_unused(self) -> bool:
+        """Whether passed sockets are left of brokers that have not appeared yet."""
+        return bool(self._passed)
+
+    def open(self, node_id: int) -> list[socket.socket]:
+        """Opens the port of a broker, or any free port if its own cannot be opened. Returns the listening sockets.
+
+        Raises:
+            ListenError: no port can be opened.
+        """
+        first = self._first_port
+        wanted = Address(self._host, first + node_id if 0 < first <= 0xFFFF - node_id else 0)
+        self.opened[node_id] = self._take_passed(node_id, wanted) or _listen_near(wanted, node_id)
+        return self.opened[node_id]
+
+    def close_unused(self) -> None:
+        """Closes the passed sockets of brokers that the cluster does not have."""
+        for each in chain(*self._passed.values()):
+            each.close()
+        self._passed.clear()
+
+    def _take_passed(self, node_id: int, wanted: Address) -> list[socket.socket]:
+        """Returns the passed sockets of a broker. Closes them and returns none if they listen elsewhere."""
+        passed = self._passed.pop(node_id, [])
+        if all(is_bound_to(each, wanted._replace(port=wanted.port or port_of([each]))) for each in passed):
+            return passed
+        for each in passed:
+            each.close()
+        return []
+
+
+def _listen_near(wanted: Address, node_id: int) -> list[socket.socket]:
+    """Opens the port of a broker, or any free port if the wanted one cannot be opened."""
+    try:
+        return listen(wanted)
+    except ListenError as error:
+        if wanted.port == 0:
+            raise
+        log.warning("a node gets another port", node=node_id, cause=str(error))
+        return listen(wanted._replace(port=0))

@@ -1,0 +1,60 @@
+"""Passed sockets of a gateway's ports for its brokers. tests/proxy/test_hot_restart.py passes them to a process."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from group_sidecar.proxy.listeners.node_ports import NodePorts
+from group_sidecar.proxy.listeners.ports import listen, port_of
+from tests.proxy.fakes import ANY_PORT
+
+HOST = ANY_PORT.host
+
+
+@pytest.fixture
+def passed() -> Iterator[Callable[[], socket.socket]]:
+    """Returns a function that opens a socket. The sockets are closed at the end of the test."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(listen(ANY_PORT)[0])
+
+
+def test_passed_port_stays(passed: Callable[[], socket.socket]) -> None:
+    """A port that the system has chosen stays the same if it is passed, and is used for its broker only."""
+    one, two = passed(), passed()
+    ports = NodePorts(HOST, 0, {1: [one], 2: [two]})
+    assert ports.open(1) == [one]
+    assert ports.opened == {1: [one]}
+    assert ports.has_unused
+
+
+def test_moved_port_is_opened_anew(passed: Callable[[], socket.socket]) -> None:
+    """If the settings name another port, the passed socket is closed."""
+    one, free = passed(), passed()
+    wanted = port_of([free])
+    free.close()
+    ports = NodePorts(HOST, wanted - 1, {1: [one]})
+    [opened] = ports.open(1)
+    with opened:
+        assert port_of([opened]) == wanted
+    assert one.fileno() == -1
+
+
+def test_taken_port_is_replaced(passed: Callable[[], socket.socket]) -> None:
+    """If a port is taken, the broker gets another one."""
+    taken = passed()
+    [opened] = NodePorts(HOST, port_of([taken]) - 1, {}).open(1)
+    with opened:
+        assert port_of([opened]) != port_of([taken])
+
+
+def test_unused_ports_are_closed(passed: Callable[[], socket.socket]) -> None:
+    """The passed sockets of brokers that the cluster does not have are closed, and no others."""
+    one, two = passed(), passed()
+    ports = NodePorts(HOST, 0, {1: [one], 2: [two]})
+    ports.open(1)
+    ports.close_unused()
+    assert not ports.has_unused
+    assert two.fileno() == -1
+    assert one.fileno() != -1
