@@ -121,9 +121,6 @@ class Server:
                     self._poller.watch(acceptor.fileno(), EPOLLIN, ready)
                 try:
                     await self._accepts_no_more.wait()
-                    for acceptor in acceptors:  # They stay open, and the poller would report them in each round.
-                        with suppress(FileNotFoundError):  # This one rests (`_pause`).
-                            self._poller.pause(acceptor.fileno())
                 finally:  # The nursery is still open here. A client accepted later could not be connected.
                     for acceptor in acceptors:
                         self._poller.unwatch(acceptor.fileno())
