@@ -248,6 +248,9 @@ class Sidecar:
         self._hands_over = False
         self._is_shared = predecessor is not None
         """Whether the predecessor serves clients, too."""
+        self._publishes_all = predecessor is None
+        """Whether this sidecar logs all facts and writes them to the journal, not only its own refusals. Two sidecars
+        read the log of a broker during a hand-over, and one of them publishes all facts."""
         self._ports = ports
         self._service_manager = service_manager or ServiceManager({})
         self._traffic = TrafficCounters()
@@ -373,6 +376,7 @@ class Sidecar:
         with self._supervisor.guard(Task.HAND_OVER):
             self._successor = await start_successor(self._sockets_to_pass, stop)
             if self._successor:
+                self._publishes_all = False
                 self._service_manager.succeeded_by(self._successor.pid)
                 stop.set()
         self._hands_over = False
@@ -402,6 +406,7 @@ class Sidecar:
                     addresses = Addresses(bound, await self._start_admin(ports))
                     log.info("started", **self._started_fields(addresses))
                     task_status.started(addresses)
+                    self._publishes_all = True
                     if self._predecessor:
                         self._predecessor.report_ready()
                     self._service_manager.ready(self._status)
@@ -657,14 +662,8 @@ class Sidecar:
                 self._supervisor.failed(Task.FACTS, error)
 
     def _publishes(self, fact: Fact) -> bool:
-        """Whether this sidecar logs the fact and writes it to the journal.
-
-        Two sidecars read the log of a broker during a hand-over, and only one of them publishes a fact. From the moment
-        on when the successor accepts clients, the predecessor publishes only its own refusals.
-        """
-        if self._successor:
-            return isinstance(fact, ClientRefused)
-        return not self.waits_for_copies
+        """Whether this sidecar logs the fact and writes it to the journal."""
+        return self._publishes_all or isinstance(fact, ClientRefused)
 
     def _write_to_journal(self, fact: Fact) -> None:
         if self._journal_writer:

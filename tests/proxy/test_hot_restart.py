@@ -196,7 +196,7 @@ def test_no_client_is_refused(tmp_path: Path) -> None:
 
 
 def test_parked_request_gets_its_reply(tmp_path: Path) -> None:
-    """A request that waits at the broker gets its reply from the predecessor."""
+    """A request that waits at the broker gets its reply from the predecessor, when idle connections are closed."""
     arrived, answer = threading.Event(), threading.Event()
 
     def wait(_: Any, version: int) -> HeartbeatResponse:
@@ -216,11 +216,12 @@ def test_parked_request_gets_its_reply(tmp_path: Path) -> None:
         for key in ("listen", "upstream"):
             del sidecar._settings[key]
         sidecar.write()
-        with sidecar, Wire(addresses["SLOW"]) as client:
+        with sidecar, Wire(addresses["QUICK"]) as idle, Wire(addresses["SLOW"]) as client:
+            assert idle.ask(MetadataRequest(topics=()), 4)
             client.send_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
             assert arrived.wait(GIVE_UP_SECONDS)
             sidecar.hand_over()
-            sidecar.logged("the successor serves clients")
+            assert idle.closed()
             answer.set()
             assert client.receive()
             assert client.closed()
