@@ -7,6 +7,7 @@ share out these turns in order, for about `TURNS_SECONDS` in each round, so that
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from select import epoll
 
 import trio
@@ -96,6 +97,15 @@ class Poller:
         epoll.
         """
         del self._callbacks[fd]
+
+    def unwatch(self, fd: int) -> None:
+        """Stops watching a descriptor that stays open, or whose socket another process has too.
+
+        To close such a descriptor does not remove it from the epoll, which goes on to report it (epoll(7)).
+        """
+        with suppress(FileNotFoundError, ValueError):  # The descriptor is paused, or the poller is closed.
+            self._epoll.unregister(fd)
+        self.forget(fd)
 
     def fileno(self) -> int:
         """Returns the epoll's descriptor, which is readable when a watched descriptor is ready."""

@@ -123,7 +123,7 @@ class Server:
                     await self._accepts_no_more.wait()
                 finally:  # The nursery is still open here. A client accepted later could not be connected.
                     for acceptor in acceptors:
-                        self._poller.forget(acceptor.fileno())
+                        self._poller.unwatch(acceptor.fileno())
                 for acceptor in acceptors:
                     self._admit(acceptor, port, None, nursery)
         finally:

@@ -365,6 +365,23 @@ async def test_failing_deferred_call_stops_nothing() -> None:
     echo.close()
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_unwatched_descriptor_is_not_reported(paused: bool) -> None:
+    """A descriptor that is not watched any longer is not reported, although its socket stays open elsewhere."""
+    poller = Poller()
+    poller.time = float
+    near, far = socket.socketpair()
+    with near, far, near.dup():
+        poller.watch(near.fileno(), EPOLLIN, lambda _: None)
+        if paused:
+            poller.pause(near.fileno())
+        far.send(b"x")
+        poller.unwatch(near.fileno())
+        near.close()
+        assert poller._epoll.poll(0) == []
+    poller.close()
+
+
 async def test_turns_share_a_part_of_each_round() -> None:
     """Turns are taken in order. A round begins no further turn after TURNS_SECONDS, and then does not wait."""
     poller = Poller()
