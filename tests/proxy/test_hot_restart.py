@@ -199,7 +199,9 @@ def test_no_client_is_refused(tmp_path: Path) -> None:
 
 
 def test_parked_request_gets_its_reply(tmp_path: Path) -> None:
-    """A request that waits at the broker gets its reply from the predecessor, when idle connections are closed."""
+    """A request that waits at the broker gets its reply from the predecessor, when idle connections are closed. Until
+    then, another SIGUSR2 starts no successor.
+    """
     arrived, answer = threading.Event(), threading.Event()
 
     def wait(_: Any, version: int) -> HeartbeatResponse:
@@ -225,6 +227,8 @@ def test_parked_request_gets_its_reply(tmp_path: Path) -> None:
             assert arrived.wait(GIVE_UP_SECONDS)
             sidecar.hand_over()
             assert idle.closed()
+            os.kill(sidecar.successor(), signal.SIGUSR2)
+            sidecar.logged("no successor is started")
             answer.set()
             assert client.receive()
             assert client.closed()
