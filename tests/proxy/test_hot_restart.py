@@ -272,24 +272,29 @@ def test_free_port_stays(tmp_path: Path) -> None:
         assert (before["listen"], before["admin"]) == (after["listen"], after["admin"])
 
 
+ATTEMPTS = 6
+"""How often the successor tries to read the log in vain. It would accept clients in these seconds."""
+
+
 class GatedBroker(ScriptedBroker):
     """A broker whose log cannot be read until `opened` is set, so that a successor waits.
 
     Attributes:
         opened: set while the log can be read.
-        turned_away: set when somebody has tried to read the log while that was impossible.
+        turned_away: how often somebody has tried to read the log while that was impossible.
     """
 
     def __init__(self) -> None:
         super().__init__(scripted().answers)
         self.answers[MetadataRequest] = self._metadata
-        self.opened, self.turned_away = threading.Event(), threading.Event()
+        self.opened = threading.Event()
         self.opened.set()
+        self.turned_away = 0
 
     def _metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
         if self.opened.is_set():
             return NO_CLUSTER
-        self.turned_away.set()
+        self.turned_away += 1
         raise HangUp
 
 
@@ -303,14 +308,15 @@ def waiting(folder: Path) -> Iterator[tuple[Generations, GatedBroker, int]]:
         sidecar.hand_over()
         pid = sidecar.successor()
         sidecar.logged("loading the copies while the predecessor serves clients")
-        assert broker.turned_away.wait(GIVE_UP_SECONDS)
+        wait_until(lambda: broker.turned_away > 0, "the successor tries to read the log")
         yield sidecar, broker, pid
 
 
 def test_copy_is_loaded_first(tmp_path: Path) -> None:
     """The successor accepts clients after it has loaded its copy. Meanwhile the old process serves them."""
     with waiting(tmp_path) as (sidecar, broker, _):
-        for _ in range(10):
+        for attempts in range(1, ATTEMPTS + 1):
+            wait_until(lambda attempts=attempts: broker.turned_away >= attempts, "another attempt")  # type: ignore[misc]
             assert served(sidecar.address)
         assert sidecar.first.running.poll() is None
         assert len(sidecar.events("started")) == 1
