@@ -13,7 +13,7 @@ KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 # brokers and for timeouts. They follow in two jobs too, because one of them alone leaves more than a core idle. A file of
 # tests that is not named here is in the last job.
 UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
-FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage)
+FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage hot_restart_journal)
 VERSIONS := tests/page tests/deploy $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
 	old_brokers drafted offset_metadata shrinking journal_topic leadership moved_coordinator tail)
 COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)

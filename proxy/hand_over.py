@@ -55,6 +55,7 @@ class HandOver:
         self._service_manager = service_manager
         self._supervisor = supervisor
         self._is_starting_successor = False
+        self._publishes_all = predecessor is None
         self.alone = trio.Event() if predecessor is None else predecessor.gone
         if predecessor is None:
             self.alone.set()
@@ -74,12 +75,10 @@ class HandOver:
     def publishes(self, fact: Fact) -> bool:
         """Whether this process logs a fact and writes it to the journal.
 
-        Both processes learn of most facts, and only one of them publishes a fact. As soon as the successor accepts
-        clients, the predecessor publishes only its own refusals.
+        Both processes learn of most facts, and only one of them publishes a fact: the predecessor until the successor
+        reports that it serves clients. Each process publishes its own refusals.
         """
-        if self.successor:
-            return isinstance(fact, ClientRefused)
-        return not self.is_waiting
+        return self._publishes_all or isinstance(fact, ClientRefused)
 
     async def watch_predecessor(self) -> None:
         """Waits until the predecessor has ended. Returns at once if there is none. Never raises."""
@@ -104,6 +103,7 @@ class HandOver:
 
     def report_ready(self) -> None:
         """Reports to the predecessor, if there is one, that this process serves clients."""
+        self._publishes_all = True
         if self._predecessor:
             self._predecessor.report_ready()
 
@@ -121,6 +121,7 @@ class HandOver:
         with self._supervisor.guard(Task.HAND_OVER):
             self.successor = await start_successor(self._sockets, stop)
             if self.successor:
+                self._publishes_all = False
                 self._service_manager.succeeded_by(self.successor.pid)
                 stop.set()
         self._is_starting_successor = False

@@ -31,6 +31,8 @@ RECORDS_AT_ONCE = 50
 RECORDS_WRITTEN_AT_ONCE = 1_000
 """The number of records that are made before the writer writes to the folder and waits for room in the topic's
 queue."""
+MAX_KEPT_FACTS = 65_536
+"""The maximum number of facts that are kept until `JournalWriter.run` begins."""
 
 
 class JournalWriter:
@@ -53,6 +55,8 @@ class JournalWriter:
         self.journal = _journal_files(settings.folder, self._record_builder.boot, settings) if settings.folder else None
         self.topic = TopicWriter(sidecar_id, settings.topic, settings, connect) if settings.topic else None
         self._failing = False
+        self._is_running = False
+        self._kept_facts: list[Fact] = []
 
     def outlets(self) -> Mapping[str, JournalWriterHealth]:
         """Returns the configured outlets, which are the folder and the topic, by the name of their setting.
@@ -63,8 +67,18 @@ class JournalWriter:
         return {name: outlet for name, outlet in named.items() if outlet}
 
     def write_fact(self, fact: Fact, now: float) -> None:
-        """Queues records of a fact. Never waits. `now`: seconds since the epoch."""
-        for record in self._record_builder.records_of([fact], now):
+        """Queues records of a fact. Never waits. `now`: seconds since the epoch.
+
+        A fact before `run` becomes a record when `run` begins. So no record of a successor is older than the last one
+        of its predecessor. If more than MAX_KEPT_FACTS wait, the outlets queue their records, and count what they drop.
+        """
+        if self._is_running or len(self._kept_facts) >= MAX_KEPT_FACTS:
+            self._write_facts([fact], now)
+        else:
+            self._kept_facts.append(fact)
+
+    def _write_facts(self, facts: Iterable[Fact], now: float) -> None:
+        for record in self._record_builder.records_of(facts, now):
             self._append(record)
 
     def _append(self, record: Record) -> None:
@@ -88,6 +102,9 @@ class JournalWriter:
             supervisor: restarts the tasks of the folder and of the topic after unexpected exceptions.
         """
         supervisor = supervisor or Supervisor()
+        self._is_running = True
+        self._write_facts(self._kept_facts, epoch() + sources.drift())
+        self._kept_facts.clear()
         async with trio.open_nursery() as nursery:
             if self.topic:
                 write = partial(self.topic.run, lambda: epoch() + sources.drift())

@@ -4,6 +4,8 @@ import http.client
 import json
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -71,16 +73,32 @@ class SidecarProcess:
 
     def hand_over(self) -> None:
         """Restarts the sidecar by SIGUSR2, and waits until the old process has ended."""
+        with self.handing_over():
+            pass
+
+    @contextmanager
+    def handing_over(self) -> Iterator[None]:
+        """Restarts the sidecar by SIGUSR2. The block begins when the successor serves clients.
+
+        After the block, waits until the old process has ended. If the block fails, ends the old process.
+        """
         old, before = self.process.running, len(self._successors())
         old.send_signal(signal.SIGUSR2)
         self.process.wait_until(lambda: len(self._successors()) > before)
-        assert old.wait(GIVE_UP_SECONDS) == 0
         self.process.adopt(self._successors()[-1])
+        try:
+            yield
+        except BaseException:
+            old.kill()
+            raise
+        finally:
+            status = old.wait(GIVE_UP_SECONDS)
+        assert status == 0
 
     def _successors(self) -> list[int]:
-        """Returns the process ids of all successors in the log."""
-        lines = self.process.log.read_text().splitlines()
-        return [json.loads(line)["pid"] for line in lines if '"a successor was started"' in line]
+        """Returns the process ids of all successors that have begun to serve clients, from the log."""
+        lines = self.process.log.read_text().splitlines(keepends=True)
+        return [json.loads(line)["pid"] for line in lines if '"the successor serves clients"' in line and "\n" in line]
 
     def write(self, settings: dict[str, Any]) -> None:
         """Writes its configuration file again. The sidecar reads it at the next reload."""

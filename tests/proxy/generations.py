@@ -119,9 +119,12 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def served(address: tuple[str, int]) -> bool:
-    """Connects and sends a request. Returns whether the reply comes. Raises OSError if the connection breaks."""
-    with socket.create_connection(address, timeout=GIVE_UP_SECONDS) as client, client.makefile("rb") as stream:
+def served(address: tuple[str, int], seconds: float = GIVE_UP_SECONDS) -> bool:
+    """Connects and sends a request. Returns whether the reply comes.
+
+    Raises OSError if the connection breaks, or if the sidecar is silent for so many seconds.
+    """
+    with socket.create_connection(address, timeout=seconds) as client, client.makefile("rb") as stream:
         client.sendall(ASK)
         size = int.from_bytes(stream.read(4), "big")
         return stream.read(size)[:4] == b"\0\0\0\7"

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from group_sidecar.proxy.hand_over import LOAD_SECONDS
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.kafka.processes import GIVE_UP_SECONDS, free_addresses, host_port
 from tests.kafka.wire import Wire
@@ -28,7 +28,7 @@ from tests.proxy.generations import (
     served,
     wait_until,
 )
-from tests.proxy.scripted_broker import ScriptedBroker, listening
+from tests.proxy.scripted_broker import HangUp, ScriptedBroker, listening
 
 
 def test_no_client_is_refused(tmp_path: Path) -> None:
@@ -48,7 +48,9 @@ def test_no_client_is_refused(tmp_path: Path) -> None:
 
 
 def test_parked_request_gets_its_reply(tmp_path: Path) -> None:
-    """A request that waits at the broker gets its reply from the predecessor."""
+    """A request that waits at the broker gets its reply from the predecessor, when idle connections are closed. Until
+    then, another SIGUSR2 starts no successor.
+    """
     arrived, answer = threading.Event(), threading.Event()
 
     def wait(_: Any, version: int) -> HeartbeatResponse:
@@ -65,11 +67,14 @@ def test_parked_request_gets_its_reply(tmp_path: Path) -> None:
             for name, address in addresses.items()
         ]
         sidecar = Generations(tmp_path, one, listeners=listeners, limits={"drain_seconds": 60})
-        with sidecar, Wire(addresses["SLOW"]) as client:
+        with sidecar, Wire(addresses["QUICK"]) as idle, Wire(addresses["SLOW"]) as client:
+            assert idle.ask(MetadataRequest(topics=()), 4)
             client.send_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
             assert arrived.wait(GIVE_UP_SECONDS)
             sidecar.hand_over()
-            sidecar.logged("the successor serves clients")
+            assert idle.closed()
+            os.kill(sidecar.successor(), signal.SIGUSR2)
+            sidecar.logged("no successor is started")
             answer.set()
             assert client.receive()
             assert client.closed()
@@ -113,19 +118,30 @@ def test_free_port_stays(tmp_path: Path) -> None:
         assert (before["listen"], before["admin"]) == (after["listen"], after["admin"])
 
 
+ATTEMPTS = 6
+"""How often the successor tries to read the log in vain. It would accept clients in these seconds."""
+
+
 class GatedBroker(ScriptedBroker):
-    """A broker whose log cannot be read until `opened` is set, so that a successor waits."""
+    """A broker whose log cannot be read until `opened` is set, so that a successor waits.
+
+    Attributes:
+        opened: set while the log can be read.
+        turned_away: how often somebody has tried to read the log while that was impossible.
+    """
 
     def __init__(self) -> None:
         super().__init__(scripted().answers)
         self.answers[MetadataRequest] = self._metadata
         self.opened = threading.Event()
         self.opened.set()
+        self.turned_away = 0
 
     def _metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
-        if not self.opened.is_set():
-            return MetadataResponse(brokers=(), topics=(), error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-        return NO_CLUSTER
+        if self.opened.is_set():
+            return NO_CLUSTER
+        self.turned_away += 1
+        raise HangUp
 
 
 @contextmanager
@@ -138,13 +154,15 @@ def waiting(folder: Path) -> Iterator[tuple[Generations, GatedBroker, int]]:
         sidecar.hand_over()
         pid = sidecar.successor()
         sidecar.logged("loading the copies while the predecessor serves clients")
+        wait_until(lambda: broker.turned_away > 0, "the successor tries to read the log")
         yield sidecar, broker, pid
 
 
 def test_copy_is_loaded_first(tmp_path: Path) -> None:
     """The successor accepts clients after it has loaded its copy. Meanwhile the old process serves them."""
     with waiting(tmp_path) as (sidecar, broker, _):
-        for _ in range(10):
+        for attempts in range(1, ATTEMPTS + 1):
+            wait_until(lambda attempts=attempts: broker.turned_away >= attempts, "another attempt")  # type: ignore[misc]
             assert served(sidecar.address)
         assert sidecar.first.running.poll() is None
         assert len(sidecar.events("started")) == 1
@@ -188,11 +206,10 @@ def test_killed_successor_leaves_predecessor(tmp_path: Path) -> None:
 
 
 def test_killed_predecessor_is_replaced(tmp_path: Path) -> None:
-    """If the old process is killed, the successor serves clients at once."""
+    """If the old process is killed, the successor serves clients at once, without its copy."""
     with waiting(tmp_path) as (sidecar, _, _):
         sidecar.first.running.kill()
-        sidecar.logged("the predecessor has ended")
-        assert served(sidecar.address)
+        assert served(sidecar.address, LOAD_SECONDS / 2)
 
 
 def nodes_of(address: tuple[str, int]) -> dict[int, int]:

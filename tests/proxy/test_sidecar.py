@@ -25,6 +25,7 @@ from group_sidecar.codecs.messages.describe_groups import (
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from group_sidecar.coordinator.model.facts import ClientRefused, CoordinatorMoved
 from group_sidecar.proxy import hand_over
 from group_sidecar.proxy import sidecar as whole
 from group_sidecar.proxy.broker.group_queries import brokers
@@ -33,8 +34,9 @@ from group_sidecar.proxy.config.model import Config, ConfigError
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
+from group_sidecar.proxy.listeners.predecessor import Predecessor
 from group_sidecar.proxy.runtime.addresses import Address
-from group_sidecar.proxy.sidecar import Addresses, run_sidecar
+from group_sidecar.proxy.sidecar import Addresses, Sidecar, run_sidecar
 from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.proxy.fakes import ANY_PORT, FakeBroker, read_frame, read_to_end, reply_frame, request_frame
 from tests.proxy.scripted_broker import HangUp, ScriptedBroker
@@ -116,6 +118,37 @@ async def ready(at: Addresses) -> dict[str, Any]:
             if status == 200:
                 told: dict[str, Any] = json.loads(body)
                 return told
+
+
+async def test_one_of_two_sidecars_logs_a_fact(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A successor logs only its own refusals until it has reported to its predecessor that it serves clients."""
+    ours, theirs = socket.socketpair()
+    serving, goes_on = trio.Event(), trio.Event()
+
+    async def start_admin(*_: object) -> None:
+        serving.set()
+        await goes_on.wait()
+
+    monkeypatch.setattr(Sidecar, "_start_admin", start_admin)
+    upstream = await Cluster().start(nursery, 1)
+    successor = Sidecar(configured(upstream=str(upstream)), predecessor=Predecessor(ours))
+    asked = ClientRefused(
+        group_id="g", at=1.0, policy="p", error_code=81, client_id="c", client_host="/h", size=3, limit=3
+    )
+    with capture_logs() as lines, trio.socket.from_stdlib_socket(theirs) as channel:
+        async with trio.open_nursery() as running:
+            running.start_soon(successor.run, trio.Event())
+            await serving.wait()
+            del lines[:]
+            for fact in (CoordinatorMoved(group_id="g", at=1.0), asked):
+                successor._observe(fact)
+            assert [line["group"] for line in lines] == ["g"]
+            goes_on.set()
+            assert await channel.recv(1)
+            successor._observe(CoordinatorMoved(group_id="moved", at=1.0))
+            running.cancel_scope.cancel()
+    assert any(line.get("group") == "moved" for line in lines)
+    nursery.cancel_scope.cancel()
 
 
 async def test_clients_reach_broker_through_sidecar(nursery: trio.Nursery) -> None:

@@ -64,6 +64,7 @@ RUN_ELSEWHERE = {
     "deploy/spark/yarn.sh": ("tests/spark/test_pipelines.py", "yarn.sh"),
     "spark-pipelines": ("tests/spark/test_pipelines.py", "spark-pipeline.yml"),
     "curl": ("tests/proxy/admin/test_app.py", "/-/reload"),
+    "kill": ("tests/proxy/test_hot_restart.py", "SIGUSR2"),
     "jq": ("tests/proxy/commandline/test_documented.py", "GroupSummary"),
     "promtool": ("tests/deploy/test_rules.py", "promtool"),
 }

@@ -14,9 +14,11 @@ from group_sidecar.coordinator.model.facts import Departure, MemberGone
 from group_sidecar.coordinator.model.views import CommittedOffset, GroupView
 from group_sidecar.metrics.collector import ScrapeSources
 from group_sidecar.metrics.fact_counters import FactCounters
+from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
 from group_sidecar.proxy.config.sections import Journal
+from group_sidecar.proxy.journal import writer
 from group_sidecar.proxy.journal.writer import RECORDS_WRITTEN_AT_ONCE, JournalWriter
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.metrics.metrics_world import CoordinatorCopy
@@ -106,6 +108,34 @@ async def test_pending_records_are_written_at_stop(tmp_path: Path) -> None:
         outlet.write_fact(GONE, epoch())
         nursery.cancel_scope.cancel()
     assert kinds(tmp_path) == ["heartbeat", "member"]
+
+
+async def test_fact_before_run_is_written_with_first_snapshot(tmp_path: Path) -> None:
+    """A fact that is written before the writer runs becomes a record when it runs, and keeps its own time."""
+    outlet = JournalWriter("here", Journal(folder=tmp_path, interval_seconds=60), nobody)
+    outlet.write_fact(GONE, 1_000_000.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outlet.run, sources(outlet), lambda: 1_000_100.0)
+        await holds(lambda: written(outlet) == 2)
+        nursery.cancel_scope.cancel()
+    assert [(record["kind"], record["seq"]) for record in told(tmp_path)] == [("member", 1), ("heartbeat", 2)]
+    [emitted] = {record["emitted_at"] for record in told(tmp_path)}
+    assert emitted == timestamp(1_000_100.0)
+    assert told(tmp_path)[0]["observed_at"] == timestamp(GONE.at)
+
+
+async def test_facts_before_run_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """If the writer runs late, facts beyond a limit are in the queue, which counts what it drops. None is lost here."""
+    monkeypatch.setattr(writer, "MAX_KEPT_FACTS", 2)
+    outlet = JournalWriter("here", Journal(folder=tmp_path, interval_seconds=60), nobody)
+    for _ in range(5):
+        outlet.write_fact(GONE, epoch())
+    assert len(outlet._kept_facts) == 2
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outlet.run, sources(outlet), epoch)
+        await holds(lambda: written(outlet) == 6)
+        nursery.cancel_scope.cancel()
+    assert [record["seq"] for record in told(tmp_path)] == [*range(1, 7)]
 
 
 async def test_large_snapshot_is_written_completely(tmp_path: Path) -> None:

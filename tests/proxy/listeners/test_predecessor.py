@@ -3,6 +3,7 @@
 import socket
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from group_sidecar.proxy.listeners.predecessor import Predecessor
 
@@ -16,6 +17,7 @@ async def test_end_of_predecessor_is_noticed() -> None:
         with theirs:
             predecessor.report_ready()
             assert theirs.recv(10)
+            await wait_all_tasks_blocked()
             assert not predecessor.gone.is_set()
         await predecessor.gone.wait()
     predecessor.report_ready()  # Has no effect, because nobody reads it.

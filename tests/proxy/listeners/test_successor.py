@@ -27,6 +27,8 @@ socket.socket(fileno=5).sendall(b"ready")
 """
 """Checks what it was passed, sends a greeting at the second port, and reports that it is ready."""
 
+IGNORE_SIGTERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
+
 
 def runs(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     """Makes a Python program the successor."""
@@ -50,6 +52,7 @@ async def test_sockets_are_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("import sys; sys.exit(3)", "it ended with status 3"),
         ("import time; time.sleep(1000)", "it was not ready within 1 seconds"),
+        (IGNORE_SIGTERM, "it was not ready within 1 seconds"),
         ("import os, time; os.close(3); time.sleep(1000)", "it closed its connection to this process"),
     ],
 )
