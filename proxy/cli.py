@@ -6,6 +6,7 @@ settings in the configuration.
 
 import gc
 import os
+import signal
 import sys
 from enum import StrEnum
 from functools import partial
@@ -78,6 +79,8 @@ def run(
 
     At SIGUSR2 a new process of the same command takes over the ports: for an upgrade or other settings.
     """
+    for number in (signal.SIGHUP, signal.SIGUSR2):  # They would end a process that does not handle them yet.
+        signal.signal(number, signal.SIG_IGN)
     flags = {
         "listen": listen,
         "upstream": upstream,

@@ -25,7 +25,8 @@ END_SECONDS = 5.0
 """Seconds that a successor has to end by itself before it is killed."""
 EXEC_WITH_SOCKETS = """
 import fcntl, os, signal, sys
-signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+for number in signal.SIGHUP, signal.SIGUSR2:
+    signal.signal(number, signal.SIG_IGN)
 first, passed = int(sys.argv[1]), [int(fd) for fd in sys.argv[2].split(",")]
 end = first + len(passed)
 moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, end) for fd in passed]
@@ -38,8 +39,8 @@ if "WATCHDOG_PID" in os.environ:
 os.execvp(sys.argv[3], sys.argv[3:])
 """
 """A program that passes sockets to another program. Only the new process knows its process id, which LISTEN_PID must
-contain. Python runs no code of the parent between fork and exec, because the parent has threads. SIGUSR2 is ignored
-until the new process handles it, because it would end the process otherwise."""
+contain. Python runs no code of the parent between fork and exec, because the parent has threads. Signals that would end
+the new process are ignored until it handles them."""
 
 
 class SuccessorFailed(Exception):

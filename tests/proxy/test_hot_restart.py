@@ -212,6 +212,24 @@ def test_killed_predecessor_is_replaced(tmp_path: Path) -> None:
         assert served(sidecar.address, LOAD_SECONDS / 2)
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR2])
+def test_signal_during_start_is_ignored(tmp_path: Path, number: signal.Signals) -> None:
+    """A signal that arrives before the sidecar handles it does not end the sidecar."""
+    with listening(scripted()) as [upstream]:
+        sidecar = Generations(tmp_path, upstream)
+        settings = sidecar.file.read_text()
+        sidecar.file.unlink()
+        os.mkfifo(sidecar.file)
+        sidecar.first.start()
+        try:
+            with sidecar.file.open("w") as pipe:  # The sidecar waits for its settings.
+                sidecar.first.running.send_signal(number)
+                pipe.write(settings)
+            sidecar.logged("started")
+        finally:
+            sidecar.first.stop()
+
+
 def nodes_of(address: tuple[str, int]) -> dict[int, int]:
     """Returns the ports of the brokers in the Metadata reply at an address."""
     with Wire(address) as client:
