@@ -5,6 +5,7 @@ folder. `RecordBuilder` makes the records. `metrics.journal_segments` writes fil
 topic.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -56,7 +57,7 @@ class JournalWriter:
         self.topic = TopicWriter(sidecar_id, settings.topic, settings, connect) if settings.topic else None
         self._failing = False
         self._is_running = False
-        self._kept_facts: list[Fact] = []
+        self._kept_facts: deque[Fact] = deque()
 
     def outlets(self) -> Mapping[str, JournalWriterHealth]:
         """Returns the configured outlets, which are the folder and the topic, by the name of their setting.
@@ -73,13 +74,22 @@ class JournalWriter:
         of its predecessor. If more than MAX_KEPT_FACTS wait, the outlets queue their records, and count what they drop.
         """
         if self._is_running or len(self._kept_facts) >= MAX_KEPT_FACTS:
-            self._write_facts([fact], now)
+            self._queue_records(fact, now)
         else:
             self._kept_facts.append(fact)
 
-    def _write_facts(self, facts: Iterable[Fact], now: float) -> None:
-        for record in self._record_builder.records_of(facts, now):
+    def _queue_records(self, fact: Fact, now: float) -> None:
+        for record in self._record_builder.records_of([fact], now):
             self._append(record)
+
+    async def _write_kept_facts(self, now: float) -> None:
+        """Queues records of the kept facts, in parts, and of those that follow meanwhile."""
+        kept = self._kept_facts
+        while kept:
+            for _ in range(min(RECORDS_AT_ONCE, len(kept))):
+                self._queue_records(kept.popleft(), now)
+            await trio.lowlevel.checkpoint()
+        self._is_running = True
 
     def _append(self, record: Record) -> None:
         if self.journal:
@@ -102,9 +112,7 @@ class JournalWriter:
             supervisor: restarts the tasks of the folder and of the topic after unexpected exceptions.
         """
         supervisor = supervisor or Supervisor()
-        self._is_running = True
-        self._write_facts(self._kept_facts, epoch() + sources.drift())
-        self._kept_facts.clear()
+        await self._write_kept_facts(epoch() + sources.drift())
         async with trio.open_nursery() as nursery:
             if self.topic:
                 write = partial(self.topic.run, lambda: epoch() + sources.drift())
