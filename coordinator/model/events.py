@@ -331,7 +331,8 @@ class ConsumerMemberSeen(Event):
     """The broker accepted a KIP-848 heartbeat. If `epoch` is below 0, the member leaves.
 
     `may_change_group`: whether the broker may have written a record. `is_join`: whether the client asked to join.
-    `principal`: see `Exchange`.
+    `principal`: see `Exchange`. `content_hash`: a hash of the heartbeat's fields and its reply; None if the heartbeat
+    joins, leaves or cannot change the group, or if its reply changes the epoch.
     """
 
     member_id: str
@@ -342,6 +343,7 @@ class ConsumerMemberSeen(Event):
     may_change_group: bool = True
     is_join: bool = False
     principal: str = ""
+    content_hash: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

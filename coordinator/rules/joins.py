@@ -55,7 +55,7 @@ def reply_lost(group: Group, event: ReplyLost, now: float) -> list[Fact]:
     sent = group.pending_joins.mark_lost(event.token, now)
     if sent is not None:
         _contest(group, sent.joining)
-    group.doubt(now + LOST_REQUEST_SECONDS)
+    group.doubt_lost(now + LOST_REQUEST_SECONDS)
     return []
 
 

@@ -335,7 +335,9 @@ def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) ->
             group.pending_joins.unlogged_members.add_leaving(old.member_id, now)
     elif event.epoch == _LEAVE_EPOCH:
         group.pending_joins.unlogged_members.add_leaving(event.member_id, now)
-    if event.may_change_group:
+    # A librdkafka client without partitions repeats all fields in each heartbeat. If each repetition were a doubt, the
+    # doubt might never end, because a Fetch of the log waits up to half a second for records.
+    if event.may_change_group and not group.repeats_heartbeat(event.member_id, event.content_hash, now):
         group.doubt(max(event.sent_at, now))
     if group.consumer is not None or event.epoch == _LEAVE_STATIC_EPOCH:
         if (known := group.members.get(event.member_id)) is not None:

@@ -18,14 +18,15 @@ class Completeness:
 
     Attributes:
         incomplete_reason: why the members may not be all members of the generation; None if they are.
-        doubted_until: until when a lost request may still change the group.
+        doubted_until: until when a request may still change the group.
+        lost_until: until when a lost or unread request may still change the group.
         metadata_omitted: whether metadata or assignments of members are missing, because there was no room for them.
         epoch: the epoch of unread writes at which the group was last checked.
     """
 
     def __init__(self, incomplete_reason: FallbackReason | None, unread_writes: UnreadWrites) -> None:
         self.incomplete_reason = incomplete_reason
-        self.doubted_until = NEVER
+        self.doubted_until = self.lost_until = NEVER
         self.metadata_omitted = False
         self.epoch = unread_writes.epoch
         self._unread_writes = unread_writes
@@ -50,11 +51,11 @@ class Completeness:
         The broker executes that request before the time `until`, if at all.
         """
         self.incomplete_reason = self.incomplete_reason or FallbackReason.IN_DOUBT
-        self.wait(until)
+        self.doubted_until = max(self.doubted_until, until)
 
     def wait(self, until: float) -> None:
-        """Notes that a request may still change the group before the time `until`."""
-        self.doubted_until = max(self.doubted_until, until)
+        """Notes that a lost or unread request may still change the group before the time `until`."""
+        self.doubted_until, self.lost_until = max(self.doubted_until, until), max(self.lost_until, until)
 
     def drop_metadata(self) -> None:
         """Notes that metadata or assignments of members were dropped, because there was no room for them."""
@@ -66,7 +67,7 @@ class Completeness:
 
     def begin(self, until: float) -> None:
         """Notes that a lost request may change the new group before the time `until`."""
-        self.doubted_until = until
+        self.doubted_until = self.lost_until = until
 
     # Reasons for which the copy becomes complete.
 
@@ -101,6 +102,10 @@ class Completeness:
         A reply is up to date if it was requested after this time.
         """
         return max(self.doubted_until, self._unread_writes.until_of(group_id))
+
+    def unknown_until(self, group_id: str) -> float:
+        """Returns the time after which no request of unknown content or effect can change the group."""
+        return max(self.lost_until, self._unread_writes.until_of(group_id))
 
     def reason(
         self, lifecycle: Lifecycle, logged_state: LoggedState, roster: Roster, *, joins: bool, changes: int, now: float

@@ -290,6 +290,21 @@ class Group:
         self.completeness.doubt(until)
         self._changed.add(self.group_id)
 
+    def doubt_lost(self, until: float) -> None:
+        """Puts the group in doubt, because a request is lost. The broker executes it before `until`, if at all."""
+        self.completeness.wait(until)
+        self.doubt(until)
+
+    def repeats_heartbeat(self, member_id: str, content_hash: int | None, now: float) -> bool:
+        """Notes the content of a KIP-848 member's heartbeat. Returns whether the member's last such heartbeat had it.
+
+        A repeated heartbeat changes nothing at the broker, unless a request of unknown content came between the two.
+        """
+        member = self.members.get(member_id)
+        if member is None:
+            return False
+        return member.note_heartbeat(content_hash, now) > self.completeness.unknown_until(self.group_id)
+
     def misread(self) -> None:
         """Marks the group as incomplete, because a write that may have changed it could not be decoded."""
         self.completeness.misread()

@@ -46,6 +46,8 @@ class Member:
         silent_since: a generation, and when the broker first reported it Stable with this member, of which no request
             was seen.
         bypasses: whether the member is known to bypass this sidecar.
+        heartbeat: the content hash of the last KIP-848 heartbeat that may have changed the group, and when its reply
+            was seen.
     """
 
     member_id: str
@@ -65,6 +67,7 @@ class Member:
     seen_on_wire: bool = False
     silent_since: tuple[int, float] = (-1, NEVER)
     bypasses: bool = False
+    heartbeat: tuple[int | None, float] = (None, NEVER)
 
     @property
     def client_host(self) -> str:
@@ -102,6 +105,15 @@ class Member:
     def note_bypass(self) -> None:
         """Notes that the member bypasses this sidecar."""
         self.bypasses = True
+
+    def note_heartbeat(self, content_hash: int | None, now: float) -> float:
+        """Sets the content of the last KIP-848 heartbeat that may have changed the group.
+
+        Returns when the previous one was seen if its content was the same and is known; else NEVER.
+        """
+        before, at = self.heartbeat
+        self.heartbeat = content_hash, now
+        return at if content_hash is not None and content_hash == before else NEVER
 
     def assign(self, assignment: bytes) -> None:
         """Sets the assignment."""

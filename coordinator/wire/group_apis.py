@@ -212,6 +212,9 @@ def consumer_heartbeat(
             group_id=group, sent_at=exchange.sent_at, member_key=new_member_key(exchange, request)
         )
     if reply.error_code == ErrorCode.NONE:
+        may_change_group = (
+            _may_change_group(request) or reply.assignment is not None or reply.member_epoch != request.member_epoch
+        )
         yield ConsumerMemberSeen(
             group_id=group,
             sent_at=exchange.sent_at,
@@ -222,9 +225,8 @@ def consumer_heartbeat(
             client_host=exchange.client_host,
             principal=exchange.principal,
             is_join=request.member_epoch == 0,
-            may_change_group=_may_change_group(request)
-            or reply.assignment is not None
-            or reply.member_epoch != request.member_epoch,
+            may_change_group=may_change_group,
+            content_hash=_content_hash(exchange, request, reply) if may_change_group else None,
         )
     else:
         yield from error_events(exchange, group, member, request.member_epoch, reply.error_code)
@@ -250,6 +252,18 @@ def _may_change_group(request: ConsumerGroupHeartbeatRequest) -> bool:
     """Whether a heartbeat joins, leaves, or contains changed fields. Unchanged fields are null."""
     optional_fields = (request.subscribed_topic_names, request.subscribed_topic_regex, request.topic_partitions)
     return request.member_epoch <= 0 or any(each is not None for each in optional_fields)
+
+
+def _content_hash(
+    exchange: Exchange, request: ConsumerGroupHeartbeatRequest, reply: ConsumerGroupHeartbeatResponse
+) -> int | None:
+    """Returns the hash of a heartbeat and its reply, which includes all that can change the member.
+
+    The hash is None if the heartbeat joins or leaves, or if its reply changes the epoch.
+    """
+    if request.member_epoch <= 0 or reply.member_epoch != request.member_epoch:
+        return None
+    return hash((exchange.client_id, exchange.client_host, request, reply.assignment))
 
 
 def list_groups(

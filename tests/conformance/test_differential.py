@@ -38,6 +38,7 @@ pytestmark = pytest.mark.timeout(300)
 MUST_BE_LOCAL: tuple[tuple[str, str, str, str, str], ...] = (
     ("*", SEEN, "stable", "DescribeGroups", ""),
     ("*", "*", "simple", "DescribeGroups", ""),
+    ("*", SEEN, "consumer unassigned", "ConsumerGroupDescribe", ""),
 )
 """Patterns of broker, axis, state, API and way of the questions that the sidecar has to answer itself."""
 
@@ -70,7 +71,7 @@ _PLAIN = ("", "all")
 """The ways to ask that represent all others."""
 _WILL_NOT_SETTLE = (LOCAL, "forwarded", "forwarded (version)")
 """Outcomes that do not change with time."""
-_SETTLING_SECONDS = 0.5
+_SETTLING_SECONDS = State.settling_seconds
 _ROUND_SECONDS = 0.05
 _BY_ITSELF_SECONDS = 20.0
 """The maximum seconds until the log shows the sidecar a change that the broker makes by itself."""
@@ -149,7 +150,7 @@ def test_group_seen_from_start(stage: Stage, state: State) -> None:
     """For a group seen from the start, its answers equal the broker's in each state, API and version."""
     with stage.scene(state) as scene, Asker(stage.broker.direct, stage.sidecar) as asker:
         asked = list(questions(stage.subject(scene), stage.direct.dialect))
-        outcomes = examine(asker, asked, _BY_ITSELF_SECONDS if state.by_itself else 0)
+        outcomes = examine(asker, asked, _BY_ITSELF_SECONDS if state.by_itself else 0, state.settling_seconds)
     with Asker(stage.broker.direct, stage.sidecar) as asker:
         afterwards = settle(asker, [question for question in asked if question.api == "ListGroups"])
     judge(stage, SEEN, {state.name: [*outcomes, *afterwards]})
@@ -217,13 +218,17 @@ def asked_meanwhile(stage: Stage, scene: Scene) -> list[Outcome]:
     return outcomes
 
 
-def examine(asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0) -> list[Outcome]:
+def examine(
+    asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0, settling_seconds: float = _SETTLING_SECONDS
+) -> list[Outcome]:
     """Asks all questions after the sidecar has settled. The outcomes include the differences before that."""
-    return [*settle(asker, asked, seconds_to_agree), *asker.ask_all(asked)]
+    return [*settle(asker, asked, seconds_to_agree, settling_seconds), *asker.ask_all(asked)]
 
 
-def settle(asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0) -> list[Outcome]:
-    """Asks until the sidecar answers all questions itself, or for a short time.
+def settle(
+    asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0, settling_seconds: float = _SETTLING_SECONDS
+) -> list[Outcome]:
+    """Asks until the sidecar answers all questions itself, or for `settling_seconds`.
 
     Otherwise, the table would depend on timing.
 
@@ -238,7 +243,7 @@ def settle(asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0)
         if wrong and passed >= seconds_to_agree:
             return wrong
         left = [outcome.question for outcome in outcomes if outcome.told not in _WILL_NOT_SETTLE]
-        if not wrong and (not left or passed > _SETTLING_SECONDS):
+        if not wrong and (not left or passed > settling_seconds):
             return []
         time.sleep(_ROUND_SECONDS)
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from confluent_kafka import Consumer
+
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -17,6 +19,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
 from tests.conformance.differential.group_setup import LAST_SINGLE_FETCH, Scene
 from tests.kafka.dialect import until
 from tests.kafka.group_members import ClassicMember, ConsumerMember, succeeded
+from tests.kafka.processes import host_port
 from tests.kafka.share_and_streams_members import ShareMember, StreamsMember
 
 _GROUP_CONFIG = 32  # A resource type of IncrementalAlterConfigs.
@@ -43,12 +46,14 @@ class State:
         make: brings the scene's group into this state.
         since: the first version that has the state; None if all versions have it.
         by_itself: whether the broker took the last step into this state itself, so that no exchange shows it.
+        settling_seconds: the seconds in which the sidecar may still leave questions to the broker.
     """
 
     name: str
     make: Callable[[Scene], None]
     since: Since | None = None
     by_itself: bool = False
+    settling_seconds: float = 0.5
 
     def exists(self, version: str) -> bool:
         """Whether a broker of this version has the state."""
@@ -244,6 +249,16 @@ def _consumer_static_away(scene: Scene) -> None:
     member.leave(for_a_restart=True)
 
 
+def _consumer_unassigned(scene: Scene) -> None:
+    """A librdkafka member without partitions, because its topic does not exist. Each heartbeat repeats all fields."""
+    bootstrap = host_port(scene.client.address)
+    settings = {"bootstrap.servers": bootstrap, "group.id": scene.group, "group.protocol": "consumer"}
+    member = Consumer({**settings, "log_level": 0})
+    scene.stack.callback(member.close)
+    member.subscribe(["missing-topic"])
+    until(lambda: scene.consumer_state() == "Stable", "the group is stable")
+
+
 def _consumer_deleted(scene: Scene) -> None:
     _consumer_empty(scene)
     _delete(scene)
@@ -381,6 +396,7 @@ STATES: tuple[State, ...] = (
     State("consumer assigning", _consumer_assigning, since=_PUT_OFF),
     State("consumer reconciling", _consumer_reconciling, since=_KIP_848),
     State("consumer static away", _consumer_static_away, since=_KIP_848),
+    State("consumer unassigned", _consumer_unassigned, since=_KIP_848, settling_seconds=5.0),
     State("consumer deleted", _consumer_deleted, since=_KIP_848),
     State("converted", _converted, since=_KIP_848),
     State("share", _share, since=_KIP_932),

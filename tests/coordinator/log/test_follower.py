@@ -23,6 +23,7 @@ from group_sidecar.coordinator.model.events import (
     OffsetsDeleted,
     OffsetsPending,
     OffsetsStored,
+    ReplyLost,
 )
 from group_sidecar.coordinator.model.facts import Departure, MemberGone, OffsetsExpired
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupKind, GroupState
@@ -726,7 +727,7 @@ def new_group(*, member: bool = True) -> list[Entry]:
     return list((log.member("a").current("a", 7).target("a") if member else log).records.items())
 
 
-def heartbeat(*, changes: bool, at: float) -> ConsumerMemberSeen:
+def heartbeat(*, changes: bool, at: float, content_hash: int | None = None) -> ConsumerMemberSeen:
     return ConsumerMemberSeen(
         group_id="g",
         sent_at=at,
@@ -736,6 +737,7 @@ def heartbeat(*, changes: bool, at: float) -> ConsumerMemberSeen:
         client_id="c",
         client_host="/h",
         may_change_group=changes,
+        content_hash=content_hash,
     )
 
 
@@ -765,6 +767,45 @@ def test_changing_heartbeat_waits_for_log() -> None:
     reader.read(*new_group(member=False), (Records().member("a").records.popitem()[0], None), at=3)
     assert reader.manager.consumer_fallback_reason("g", 3) is None
     assert reader.manager.view("g", 3).state is GroupState.EMPTY
+
+
+def test_repeated_heartbeat_adds_no_doubt() -> None:
+    """A heartbeat that repeats the member's last one does not extend a doubt, however often the member repeats it."""
+    reader = Reader(load=new_group())
+    for at in (1.0, 1.2, 1.4, 1.6):
+        reader.manager.apply([heartbeat(changes=True, at=at, content_hash=5)], at)
+    assert reader.manager.consumer_fallback_reason("g", 1.6) is FallbackReason.IN_DOUBT
+    reader.catch_up(1.1, 1.7)
+    assert reader.manager.consumer_fallback_reason("g", 1.7) is None
+    reader.manager.apply([heartbeat(changes=False, at=2), heartbeat(changes=True, at=2.1, content_hash=5)], 2.1)
+    assert reader.manager.consumer_fallback_reason("g", 2.1) is None
+
+
+@pytest.mark.parametrize("content_hash", [6, None])
+def test_other_heartbeat_ends_repetition(content_hash: int | None) -> None:
+    """A heartbeat with other content, and the return to the content before it, each wait for the log."""
+    reader = Reader(load=new_group())
+    for at, each in ((1.0, 5), (2.0, content_hash), (3.0, 5)):
+        reader.manager.apply([heartbeat(changes=True, at=at, content_hash=each)], at)
+        assert reader.manager.consumer_fallback_reason("g", at) is FallbackReason.IN_DOUBT
+        reader.catch_up(at, at + 0.5)
+        assert reader.manager.consumer_fallback_reason("g", at + 0.5) is None
+
+
+@pytest.mark.parametrize("unknown", ["lost", "unread"])
+def test_unknown_request_ends_repetition(unknown: str) -> None:
+    """After a lost or unread request, which may have changed the member, a repeated heartbeat waits for the log."""
+    reader = Reader(load=new_group())
+    reader.manager.apply([heartbeat(changes=True, at=1, content_hash=5)], 1)
+    if unknown == "lost":
+        reader.manager.apply([ReplyLost(group_id="g", sent_at=2, token="t", may_create_group=True)], 2)
+    else:
+        reader.manager.note_unread_write("g")
+        reader.manager.note_unread_write("g", 3)
+    reader.catch_up(3.5, 3.5)
+    assert reader.manager.consumer_fallback_reason("g", 3.5) is None
+    reader.manager.apply([heartbeat(changes=True, at=4, content_hash=5)], 4)
+    assert reader.manager.consumer_fallback_reason("g", 4) is FallbackReason.IN_DOUBT
 
 
 def test_log_upgrades_and_downgrades_group() -> None:

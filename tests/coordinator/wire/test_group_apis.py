@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.consumer_group_heartbeat import (
+    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
 )
 from group_sidecar.codecs.messages.delete_groups import (
     DeletableGroupResult,
@@ -473,6 +476,47 @@ def test_consumer_heartbeat(given: str | None, member_id: str) -> None:
     assert consumer_beat(0, given) == [
         ConsumerMemberSeen(group_id="g", sent_at=SENT, member_id=member_id, instance_id="i", epoch=4, **WHO)
     ]
+
+
+def content_hash(owned: tuple[int, ...] | None, assigned: tuple[int, ...] | None, *, epoch: int, new_epoch: int) -> Any:
+    """Returns the content hash of a heartbeat with these owned partitions, whose reply has these partitions."""
+    topic = UUID(int=1)
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=epoch,
+        topic_partitions=None if owned is None else (TopicPartitions(topic_id=topic, partitions=owned),),
+    )
+    partitions = None if assigned is None else (TopicPartitions(topic_id=topic, partitions=assigned),)
+    reply = ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        member_epoch=new_epoch,
+        heartbeat_interval_ms=1,
+        assignment=None if partitions is None else Assignment(topic_partitions=partitions),
+    )
+    [event] = [each for each in told(request, reply, 1) if isinstance(each, ConsumerMemberSeen)]
+    return event.content_hash
+
+
+def test_heartbeat_content_hash() -> None:
+    """Heartbeats with the same fields and the same reply have the same content hash, and other ones have another."""
+    first = content_hash((1,), (1,), epoch=3, new_epoch=3)
+    assert first == content_hash((1,), (1,), epoch=3, new_epoch=3)
+    others = [
+        content_hash((2,), (1,), epoch=3, new_epoch=3),
+        content_hash((1,), (2,), epoch=3, new_epoch=3),
+        content_hash((1,), None, epoch=3, new_epoch=3),
+        content_hash((1,), (1,), epoch=4, new_epoch=4),
+    ]
+    assert len({first, *others}) == 5
+
+
+@pytest.mark.parametrize(("epoch", "new_epoch"), [(0, 1), (3, 4), (-1, -1), (-2, -2)])
+def test_heartbeat_without_content_hash(epoch: int, new_epoch: int) -> None:
+    """A heartbeat that joins, leaves or changes the epoch has no content hash, and neither has an empty heartbeat."""
+    assert content_hash((1,), (1,), epoch=epoch, new_epoch=new_epoch) is None
+    assert content_hash(None, None, epoch=3, new_epoch=3) is None
 
 
 @pytest.mark.parametrize(("error", "kind"), [(25, [MemberUnknown]), (16, [CoordinatorMoved]), (110, []), (81, [])])
