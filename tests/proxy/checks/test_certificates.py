@@ -148,7 +148,7 @@ def test_further_certificates_of_listener(authority: Authority, tmp_path: Path) 
     pair = {"certificate_file": str(one.certificate_file), "key_file": str(other.key_file)}
     soon = issue(authority, "soon.example", expires=NOW + timedelta(days=5))
     absent = tmp_path / "absent"
-    key = "listeners.0.tls"
+    key = "listeners.0 (A).tls"
 
     def found_for(client_ca_file: Path, *certificates: dict[str, Any]) -> list[str]:
         mutual = {"client_ca_file": str(client_ca_file), "client_auth": "required"}
@@ -177,8 +177,8 @@ def test_server_name_that_is_not_in_its_certificate(authority: Authority) -> Non
     names = ["a.example", "other.example", "*.example", "deep.a.b.example"]
     further = {"server_names": names, **one.settings}
     assert found(listening(tls={**one.settings, "certificates": [further]})) == [
-        f"warning listeners.0.tls.certificates.0.server_names: {name} is not in {one.certificate_file}, and clients "
-        "that ask for it refuse the certificate"
+        f"warning listeners.0 (A).tls.certificates.0.server_names: {name} is not in {one.certificate_file}, and "
+        "clients that ask for it refuse the certificate"
         for name in names[1:]
     ]
 
@@ -302,7 +302,7 @@ def test_further_certificate_of_gateway(authority: Authority) -> None:
 
     assert advertising("Kafka.example.") == []
     text = f"{own.certificate_file} is for other.example, and the gateway advertises kafka.test"
-    assert advertising("kafka.test") == [f"warning listeners.0.tls.certificate_file: {text}"]
+    assert advertising("kafka.test") == [f"warning listeners.0 (A).tls.certificate_file: {text}"]
 
 
 def self_signed(key: PrivateKey, ends: datetime, *names: str) -> bytes:
