@@ -107,10 +107,12 @@ class Scene:
         return json.loads(body)
 
     def recorded(self) -> set[tuple[str, str]]:
-        """Returns the client ids and hosts in the journal."""
+        """Returns the client ids and hosts of both groups in the journal, which has other tests' groups too."""
         files = sorted(self.journal.rglob("*.jsonl*"))
         records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        members = [record for record in records if record["kind"] == "member"]
+        members = [
+            each for each in records if each["kind"] == "member" and each["group"] in (self.classic, self.consumer)
+        ]
         return {(record["client_id"], record["client_host"]) for record in members}
 
 
