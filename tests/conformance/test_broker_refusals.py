@@ -1,10 +1,8 @@
 """Refusals of a real broker by the rules of the policies, as a sidecar in front of it counts and records them."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -53,9 +51,7 @@ def counted(sidecar: SidecarProcess, family: str) -> dict[tuple[str, str], float
 
 def timeline(sidecar: SidecarProcess, group: str) -> list[dict[str, Any]]:
     """Returns the flight recorder's entries of a group."""
-    status, body = sidecar.get(f"/api/v1/timeline?group={quote(group, safe='')}")
-    assert status == 200
-    told: list[dict[str, Any]] = json.loads(body)["timeline"]
+    told: list[dict[str, Any]] = sidecar.group_json("timeline", group)["timeline"]
     return told
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -87,12 +85,17 @@ class Scene:
 
     def on_the_page(self) -> dict[str, str]:
         """Returns the hosts by client id in the admin port's JSON, which the page shows."""
-        rows = [row for group in (self.classic, self.consumer) for row in self.read("group", group)["member_list"]]
+        rows = [
+            row
+            for group in (self.classic, self.consumer)
+            for row in self.sidecar.group_json("group", group)["member_list"]
+        ]
         return {row["client_id"]: row["client_host"] for row in rows}
 
     def timeline(self) -> dict[tuple[str, str], str]:
         """Returns the hosts in the flight recorder, by client id and event."""
-        events = [*self.read("timeline", self.classic)["timeline"], *self.read("timeline", self.consumer)["timeline"]]
+        timelines = [self.sidecar.group_json("timeline", group)["timeline"] for group in (self.classic, self.consumer)]
+        events = [event for timeline in timelines for event in timeline]
         told = [(event["client_id"], event["what"], event["client_host"]) for event in events if "client_host" in event]
         brought = [event["by"] for event in events if event.get("by")]
         told += [(by["client_id"], "brought about a rebalance", by["client_host"]) for by in brought]
@@ -100,11 +103,6 @@ class Scene:
         for client, what, host in told:
             assert found.setdefault((client, what), host) == host, "one member, two hosts"
         return found
-
-    def read(self, what: str, group: str) -> Any:
-        status, body = self.sidecar.get(f"/api/v1/{what}?group={quote(group, safe='')}")
-        assert status == 200, body
-        return json.loads(body)
 
     def recorded(self) -> set[tuple[str, str]]:
         """Returns the client ids and hosts of both groups in the journal, which has other tests' groups too."""
@@ -192,7 +190,7 @@ def test_member_hosts_in_all_outputs(broker: KafkaBroker, tmp_path: Path, settin
         assert scene.on_the_page() == ELSEWHERE
         succeeded(second.leave())
         assert scene.timeline()[SECOND, "member_gone"] == f"/{SECOND}"
-        left = scene.read("timeline", scene.classic)["timeline"]
+        left = scene.sidecar.group_json("timeline", scene.classic)["timeline"]
         assert [event["how"] for event in left if event["what"] == "member_gone"] == ["left"], "it was no admin"
 
         sidecar = scene.sidecar

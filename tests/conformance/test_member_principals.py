@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -59,13 +58,13 @@ class Scene:
 
     def shown(self, group: str) -> dict[str, str]:
         """Returns the principals of a group's members in the JSON, by member id."""
-        members = self._read("group", group)["member_list"]
+        members = self.sidecar.group_json("group", group)["member_list"]
         assert {member["client_id"] for member in members} == {"client"}
         return {member["member_id"]: member["principal"] for member in members}
 
     def told(self, group: str, what: str) -> dict[str, str]:
         """Returns the principals in the timeline's events of one kind, by member id."""
-        cells = self._read("timeline", group)["timeline"]
+        cells = self.sidecar.group_json("timeline", group)["timeline"]
         return {cell["member_id"]: cell["principal"] for cell in cells if cell["what"] == what}
 
     def recorded(self) -> set[tuple[str, str, str | None]]:
@@ -73,11 +72,6 @@ class Scene:
         lines = [line for file in self.journal.rglob("*.jsonl*") for line in file.read_text().splitlines()]
         records = [record for record in map(json.loads, lines) if record["kind"] == "member"]
         return {(record["member_id"], record["change"], record["principal"]) for record in records}
-
-    def _read(self, what: str, group: str) -> Any:
-        status, body = self.sidecar.get(f"/api/v1/{what}?group={quote(group, safe='')}")
-        assert status == 200, body
-        return json.loads(body)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -116,6 +117,12 @@ class SidecarProcess:
             return 0, ""
         finally:
             connection.close()
+
+    def group_json(self, what: str, group: str) -> Any:
+        """Returns what the admin port's JSON says of a group, for instance its `timeline`."""
+        status, body = self.get(f"/api/v1/{what}?group={quote(group, safe='')}")
+        assert status == 200, body
+        return json.loads(body)
 
     def wait_for_log(self) -> None:
         """Waits until it has read all partitions of the offsets topic that its broker leads. The topic must exist."""

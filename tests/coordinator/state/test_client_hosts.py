@@ -30,7 +30,7 @@ from group_sidecar.coordinator.state.client_hosts import reply_with_true_hosts
 from group_sidecar.coordinator.state.member import Member
 from tests.coordinator.model import Broker
 from tests.coordinator.rules.test_logged_rebalances import TOPIC, Copy, Group, generation, of
-from tests.coordinator.world import Client, World
+from tests.coordinator.world import Client, World, leader_sees_restart
 
 SIDECAR = "/the-sidecar"
 ASKED = DescribeGroupsRequest(groups=("g",))
@@ -134,17 +134,7 @@ def test_static_restart_keeps_broker_host(world: World) -> None:
 
 def test_leader_reply_places_static_member(world: World) -> None:
     """The leader's join reply alone gives the true host of a restarted static member."""
-    a, b = Client(world, "a", "g", "i"), Client(world, "b", "g", "j")
-    world.gather(a, b)
-    a.join()
-    b.join()
-    world.settle()
-    b.restart()
-    b.name = "b-back"
-    b.join()
-    world.handle(b.connection)
-    a.join()
-    world.settle(b.connection)
+    leader_sees_restart(world)
     assert told(world)["b"] == "/host-of-b-back"
     *_, joined = [fact for fact in world.facts if isinstance(fact, MemberJoined)]
     assert joined.client_host == "/host-of-b-back"

@@ -10,7 +10,7 @@ from group_sidecar.coordinator.model.events import ConsumerJoinSent, ConsumerMem
 from group_sidecar.coordinator.model.facts import MemberGone, MemberJoined, RebalanceCompleted, RebalanceStarted
 from tests.coordinator.model import Broker
 from tests.coordinator.rules.test_logged_rebalances import Copy, Group, generation, of
-from tests.coordinator.world import Client, World
+from tests.coordinator.world import Client, World, leader_sees_restart
 
 
 @pytest.fixture
@@ -140,17 +140,7 @@ def test_static_member_is_back_as_another_user(world: World) -> None:
 
 def test_leader_reply_gives_principal_of_static_member(world: World) -> None:
     """The leader's reply alone gives the principal of a restarted static member."""
-    a, b = Client(world, "a", "g", "i"), Client(world, "b", "g", "j")
-    world.gather(a, b)
-    a.join()
-    b.join()
-    world.settle()
-    b.restart()
-    b.name = "b-back"
-    b.join()
-    world.handle(b.connection)
-    a.join()
-    world.settle(b.connection)
+    leader_sees_restart(world)
     assert principals(world)["b"] == "User:b-back"
 
 
