@@ -91,6 +91,7 @@ class Connection:
     __slots__ = (
         "_client_events",
         "_held_back",
+        "_pause_counted",
         "_poller",
         "_upstream_events",
         "authentication_due",
@@ -135,6 +136,8 @@ class Connection:
         self.counted_bytes = 0
         self._held_back = False
         """Whether the client is not read because of the budget."""
+        self._pause_counted = False
+        """Whether a limit was counted since the client was last read."""
         self.authentication_due = math.inf
         self.client_ended = False
         """Whether the end of the client's stream was read."""
@@ -498,9 +501,11 @@ class Connection:
             )
             from_client = READ_EVENTS if reads else HANGUP_EVENTS
             from_upstream = 0 if self.session.replies_wait or waits_for_reply else READ_EVENTS
+        if from_client != HANGUP_EVENTS:
+            self._pause_counted = False
+        elif not self._pause_counted:
+            self._count_pause()
         if from_client != client.interest:
-            if from_client == HANGUP_EVENTS:
-                self._count_pause()
             client.interest = from_client
             self._poller.change(client.fd, from_client)
         if upstream.backlog:
@@ -555,13 +560,20 @@ class Connection:
         return session.partial_reply_bytes > FREE_BYTES and budget.must_wait_for_reply(number, self.keep_to_budget)
 
     def _count_pause(self) -> None:
-        """Counts that a limit is the reason why the client is not read any longer."""
+        """Counts once that a limit is the reason why the client is not read any longer.
+
+        A client that was not read for another reason, because its requests wait for a turn, may reach a limit later.
+        """
         session = self.session
         if self._held_back:
-            self.counters.read_pauses[ReadPause.BUFFERED_BYTES] += 1
+            reason = ReadPause.BUFFERED_BYTES
         elif not session.has_room:
             full = len(session.in_flight) >= session.max_in_flight
-            self.counters.read_pauses[ReadPause.IN_FLIGHT_REQUESTS if full else ReadPause.KEPT_BYTES] += 1
+            reason = ReadPause.IN_FLIGHT_REQUESTS if full else ReadPause.KEPT_BYTES
+        else:
+            return
+        self._pause_counted = True
+        self.counters.read_pauses[reason] += 1
 
     def _watch_upstream(self, wanted: int) -> None:
         # Epoll would report a closed broker connection in each round while the socket is not read. So the epoll does

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, suppress
 from itertools import count
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -202,8 +203,12 @@ async def test_partial_replies_complete_one_by_one() -> None:
         await holds(lambda: manager._budget.held == 0)
 
 
-async def test_kept_requests_pause_their_client() -> None:
-    """A client whose requests are kept is not read beyond the budget. It is counted, and its requests are not lost."""
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one read"])
+async def test_kept_requests_pause_their_client(together: bool) -> None:
+    """A client whose requests are kept is not read beyond the budget. It is counted, and its requests are not lost.
+
+    Requests that arrive in one read wait for turns first. So the client is already not read when the budget is exceeded.
+    """
     release = trio.Event()
 
     async def answers_later(stream: trio.SocketStream) -> None:
@@ -216,8 +221,9 @@ async def test_kept_requests_pause_their_client() -> None:
         running_proxy(answers_later, dispatcher=HoldingDispatcher(), max_bytes=20_000) as shell,
         await shell.connect() as client,
     ):
-        for number in range(30):
-            await client.send_all(request_frame(number, bytes(1_000)))
+        requests = [request_frame(number, bytes(1_000)) for number in range(30)]
+        for sent in [b"".join(requests)] if together else requests:
+            await client.send_all(sent)
         await holds(lambda: shell.counters.read_pauses[ReadPause.BUFFERED_BYTES] > 0)
         before = shell.counters.received_bytes
         await client.send_all(request_frame(30, bytes(1_000)))
