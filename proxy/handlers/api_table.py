@@ -71,8 +71,10 @@ class ApiTable:
         self._disconnector = disconnector
         self.observer = Observer(copy, access, state.topic_names, traffic, limits)
         self.replies = ExchangeReplies(self.observer, self._rewriter, limits)
-        read_access = GroupReadAccess(access, state.versions, copy)
-        self.enforcement = Enforcement(state.active_policies, copy, state.versions, read_access, self.replies, traffic)
+        self._read_access = GroupReadAccess(access, state.versions, copy)
+        self.enforcement = Enforcement(
+            state.active_policies, copy, state.versions, self._read_access, self.replies, traffic
+        )
         self._reasons = FallbackReasons(copy, state.versions, access, settings, state.lost_requests)
         self.by_api: dict[int, ApiHandler] = {}
         for keys, handler in (*self._decoding_handlers(state), *self._forwarding_handlers(state)):
@@ -87,7 +89,9 @@ class ApiTable:
         yield DEFERRED_APIS, GroupRequests(COPY, *judged, self.enforcement, replies)
         yield exchange_events.REQUEST_EVENT_KEYS, GroupRequests(HOLD, *judged, self.enforcement, replies)
         questions = BrokerQuestions(copy, state.versions, state.authorization, replies, state.traffic)
-        answers = LocalAnswers(self._reasons, self._reply_builder, questions, copy, state.samples, state.traffic)
+        answers = LocalAnswers(
+            self._reasons, self._reply_builder, questions, self._read_access, copy, state.samples, state.traffic
+        )
         yield LOCAL_APIS, GroupQuestions(*judged, answers, questions)
         gateway = state.advertise is not None
         yield SASL_APIS, SaslRequests(*judged, access, replies.decode_limits, gateway=gateway)

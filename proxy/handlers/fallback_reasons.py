@@ -4,6 +4,7 @@
 (`coordinator.answer_requirements`).
 """
 
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.answer_requirements import fallback_reason
@@ -64,6 +65,19 @@ class FallbackReasons:
             return FallbackReason.STALE
         added = self._versions.is_added_version(request.KEY, exchange.version)
         return fallback_reason(request, exchange.version, manager, at, added=added)
+
+    def asks_first(self, exchange: Exchange, reason: FallbackReason) -> bool:
+        """Whether the sidecar first asks the broker whether it serves the client, and only then answers.
+
+        So it is if the broker lacks the question's API, but clients were offered it (`ApiVersionsReplies`). The broker
+        would close the connection for the question itself.
+        """
+        return (
+            reason is FallbackReason.UNAUTHORIZED
+            and self._versions.lacks_api(exchange.request.KEY)
+            and not self._versions.lacks_api(ApiKey.HEARTBEAT)
+            and not self._access.may_have_authorizer
+        )
 
     def _is_long(self, request: Struct) -> bool:
         """Whether looking up the right to list each group would delay other clients."""

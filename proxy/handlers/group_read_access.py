@@ -82,8 +82,6 @@ class GroupReadAccess:
         self, group_id: str, header: RequestHeader, origin: Origin, now: float, denied: Callable[[], None]
     ) -> tuple[bytes, PendingReply]:
         """Returns the Heartbeat that asks the broker, and its pending reply. A refusal by the broker calls `denied`."""
-        request = HeartbeatRequest(group_id=group_id, generation_id=_NO_GENERATION, member_id="")
-        version = self._versions.request_version(HeartbeatRequest.KEY, 0)
 
         def take(reply: Any) -> None:
             right = Operation.READ_GROUP, group_id
@@ -93,4 +91,18 @@ class GroupReadAccess:
             elif principal is not None:
                 self._access.rights.grant(principal, (right,), self._copy.epoch(now))
 
+        return self._heartbeat(group_id, header, take)
+
+    def service_question(self, header: RequestHeader) -> tuple[bytes, PendingReply]:
+        """Returns a Heartbeat that shows whether the broker serves a client at all, and its pending reply.
+
+        The dispatcher learns from any reply that the broker serves the client.
+        """
+        return self._heartbeat("", header, lambda _: None)
+
+    def _heartbeat(
+        self, group_id: str, header: RequestHeader, take: Callable[[Any], None]
+    ) -> tuple[bytes, PendingReply]:
+        request = HeartbeatRequest(group_id=group_id, generation_id=_NO_GENERATION, member_id="")
+        version = self._versions.request_version(HeartbeatRequest.KEY, 0)
         return encode_injected(request, version, PROBE_CORRELATION, header), PendingAccess(version, take)

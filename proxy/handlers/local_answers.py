@@ -11,9 +11,10 @@ from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.verification import SampleQueue
-from group_sidecar.proxy.dataplane.outcomes import Answer, Origin, Pass, RequestOutcome
+from group_sidecar.proxy.dataplane.outcomes import Answer, Origin, Pass, PendingReply, RequestOutcome
 from group_sidecar.proxy.handlers.broker_questions import BrokerQuestions
 from group_sidecar.proxy.handlers.fallback_reasons import FallbackReasons
+from group_sidecar.proxy.handlers.group_read_access import GroupReadAccess
 from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from group_sidecar.proxy.handlers.reply_cache import CachedRequest
 
@@ -25,6 +26,7 @@ class LocalAnswers:
         reasons: why a question may not be answered here.
         reply_builder: builds the answers.
         questions: leaves questions to the broker.
+        read_access: asks the broker whether it serves a client.
         copy: converts times.
         samples: gets the answers, to verify a share of them.
         traffic: counts answers and fallbacks.
@@ -35,6 +37,7 @@ class LocalAnswers:
         reasons: FallbackReasons,
         reply_builder: ReplyBuilder,
         questions: BrokerQuestions,
+        read_access: GroupReadAccess,
         copy: CoordinatorCopy,
         samples: SampleQueue,
         traffic: TrafficCounters,
@@ -42,6 +45,7 @@ class LocalAnswers:
         self._reasons = reasons
         self._reply_builder = reply_builder
         self._questions = questions
+        self._read_access = read_access
         self._copy = copy
         self._samples = samples
         self._traffic = traffic
@@ -57,11 +61,14 @@ class LocalAnswers:
         if self._reply_builder.names_too_many_groups(exchange.request, exchange.version):
             self._traffic.fell_back(exchange.request.KEY, FallbackReason.LARGE)
             return Pass()
+        asked: list[tuple[bytes, PendingReply]] = []
         if not self._questions.is_translated(exchange) and (
             reason := self._reasons.fallback_reason(exchange, origin, now)
         ):
-            return self._fall_back(exchange, header, reason, now)
-        return Answer(lambda at: self._answer_or_ask(question, exchange, header, origin, at))
+            if not self._reasons.asks_first(exchange, reason):
+                return self._fall_back(exchange, header, reason, now)
+            asked.append(self._read_access.service_question(header))
+        return Answer(lambda at: self._answer_or_ask(question, exchange, header, origin, at), asked)
 
     def _answer_or_ask(
         self, question: CachedRequest, exchange: Exchange, header: RequestHeader, origin: Origin, now: float

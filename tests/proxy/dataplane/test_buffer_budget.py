@@ -207,7 +207,7 @@ async def test_partial_replies_complete_one_by_one() -> None:
 async def test_kept_requests_pause_their_client(together: bool) -> None:
     """A client whose requests are kept is not read beyond the budget. It is counted, and its requests are not lost.
 
-    Requests that arrive in one read wait for turns first. So the client is already not read when the budget is exceeded.
+    Requests that arrive in one read wait for turns first. So the client is not read already before that.
     """
     release = trio.Event()
 

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
 from group_sidecar.codecs.messages.describe_groups import (
     DescribedGroup,
@@ -14,6 +15,7 @@ from group_sidecar.codecs.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from group_sidecar.codecs.messages.heartbeat import HeartbeatResponse
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitRequest,
@@ -37,6 +39,7 @@ from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.existing_topic_ids import FRESH_SECONDS, ROUND_SECONDS
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
+from group_sidecar.proxy.handlers.group_read_access import PROBE_CORRELATION
 from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from tests.codecs.declarations import brought_down, full_sample
 from tests.proxy.dataplane.playbook import (
@@ -407,6 +410,25 @@ def test_missing_api_unseen_group_is_dead() -> None:
     line = Line(state)
     (group,) = line.reads_reply(line.sends(DESCRIBING, 5), DESCRIBING, 5).groups
     assert (group.group_state, group.error_code, group.members) == ("Dead", 0, ())
+
+
+@pytest.mark.parametrize(("question", "groups"), [(LISTING, []), (DESCRIBING, ["g"])])
+def test_missing_api_waits_until_client_is_served(question: Struct, groups: list[str]) -> None:
+    """If the broker lacks the API and has not served a client yet, the sidecar asks with a Heartbeat whether it does.
+
+    The broker would close the connection for the question itself.
+    """
+    state = broker_state(answers={"authorizer": "none"})
+    state.versions.learn({ApiKey.HEARTBEAT: (0, 4)})
+    line = Line(state)
+    asked = line.sends(question, 4)
+    assert to_client(asked) == b""
+    assert to_upstream(asked)[4:6] == ApiKey.HEARTBEAT.to_bytes(2, "big")
+    served = HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    told = line.broker_replies(served, 0, correlation=PROBE_CORRELATION)
+    assert [group.group_id for group in line.reads_reply(told, question, 4).groups] == groups
+    assert state.traffic.answers == {question.KEY: 1}
+    assert not state.traffic.fallbacks
 
 
 def test_missing_api_with_possible_authorizer() -> None:
