@@ -220,6 +220,9 @@ def _accept_any_path(parser: argparse.ArgumentParser) -> None:
 def _check_module(argv: list[str], output: str | None) -> None:
     """`python -m MODULE`: the module parses the arguments, or prints its page, or takes no arguments."""
     option, module, *rest = argv
+    if option == "scripts/release.py":
+        assert (module, len(rest)) in {("cut", 1), ("check", 1), ("sdist", 1), ("notes", 1), ("open", 1)}
+        return
     assert option == "-m"
     if module == "group_sidecar.spark":
         _parse_fleet(rest)
@@ -271,10 +274,10 @@ def _makefile() -> str:
 
 
 def _check_pip(argv: list[str]) -> None:
-    """`pip install` of the checkout, with extras that the project has."""
+    """`pip install` of the checkout, with extras that the project has, or `pip wheel` of it."""
     action, requirement = argv
     name, _, extras = requirement.rstrip("]").partition("[")
-    assert (action, name) == ("install", ".")
+    assert (action, name) in {("install", "."), ("wheel", ".")}
     assert {*filter(None, extras.split(","))} <= {*PROJECT["optional-dependencies"]}
 
 
@@ -350,6 +353,8 @@ def test_settings_examples_are_accepted(block: Any, tmp_path: Path) -> None:
         "make tests",
         "make test ARG=-x",
         "pip install .[sparks]",
+        "pip install kafka-group-sidecar",
+        "python scripts/release.py publish 0.1.0",
         "pytest tests/no_such_folder",
         "pytest tests/codecs -k no_such_test_anywhere",
         "python -m benchmarks.mixed --quickly",

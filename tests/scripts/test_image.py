@@ -37,7 +37,7 @@ def test_copied_source_is_not_ignored(source: str) -> None:
 def test_dockerfile_copies_build_inputs() -> None:
     """The Dockerfile copies everything that the build reads."""
     project = PROJECT["project"]
-    read = {"pyproject.toml", "setup.py", project["readme"], *project["license-files"]}
+    read = {"pyproject.toml", "setup.py", "README.md", *project["license-files"]}
     rooms = {room.name for room in ROOMS}
     assert read | rooms | {"group_sidecar"} <= set(COPIED)
 

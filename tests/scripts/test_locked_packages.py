@@ -22,14 +22,16 @@ EXTRAS = {
     "dev": [*PROJECT["project"]["optional-dependencies"]],
 }
 """The extras of the project whose packages each list contains."""
+TOOLS = {"uv": "uv", "wheels": "cibuildwheel"}
+"""Lists with one tool and its packages, which are not part of the project's environment."""
 WHEEL = "example-1.0-py3-none-any.whl"
 DOCKERFILES = ("Dockerfile", "deploy/spark/kubernetes.Dockerfile")
 
 
 def declared(name: str) -> list[Requirement]:
     """The requirements of pyproject.toml that requirements/NAME.txt has to satisfy."""
-    if name == "uv":
-        return [Requirement("uv")]
+    if name in TOOLS:
+        return [Requirement(TOOLS[name])]
     if name == "build":
         lines = PROJECT["build-system"]["requires"]
     else:
@@ -55,7 +57,7 @@ def test_list_satisfies_project(name: str) -> None:
         assert version in each.specifier, f"{each} is locked as {version}"
 
 
-@pytest.mark.parametrize("name", [name for name in LISTS if name not in {"dev", "uv"}])
+@pytest.mark.parametrize("name", [name for name in LISTS if name not in {"dev", *TOOLS}])
 def test_lists_agree(name: str) -> None:
     """requirements/dev.txt contains the packages of the other lists, with the same hashes."""
     assert locked(name).items() <= locked("dev").items()

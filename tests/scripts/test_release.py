@@ -1,0 +1,112 @@
+"""scripts/release.py: the version, the tag and the changelog agree before anything is published."""
+
+import datetime
+import tomllib
+
+import pytest
+
+from scripts.release import (
+    ENTRY,
+    UNRELEASED,
+    NotReady,
+    current_version,
+    cut,
+    notes,
+    open_next,
+    problems,
+    sections,
+    unpinned,
+)
+from tests.scripts.documents import ROOT, text_of
+
+TODAY = datetime.date(2026, 1, 31)
+PYPROJECT = '[project]\nname = "example"\nversion = "0.2.0.dev0"\nurls = {Repository = "https://example.org/x"}\n'
+CHANGELOG = "# Changelog\n\nText.\n\n## Unreleased\n\n### Part\n\n- New.\n\n## 0.1.0 - 2025-12-01\n\n- Old.\n"
+COMMIT = "3d3c42e5aac5ba805825da76410c181273ba90b1"
+PINNED = f"    - uses: actions/checkout@{COMMIT} # v7.0.1\n"
+
+
+def test_cut_dates_section_and_sets_version() -> None:
+    """A release gets the entries of the section "Unreleased", with its date, and leaves an empty one."""
+    pyproject, changelog = cut("0.2.0", PYPROJECT, CHANGELOG, TODAY)
+    assert current_version(pyproject) == "0.2.0"
+    assert "## Unreleased\n\n## 0.2.0 - 2026-01-31\n\n### Part\n\n- New.\n" in changelog
+    assert sections(changelog) == {UNRELEASED: "", "0.2.0": "### Part\n\n- New.", "0.1.0": "- Old."}
+    assert problems("v0.2.0", pyproject, changelog, {"release.yml": PINNED}) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "changelog"),
+    [
+        ("0.1.9", CHANGELOG),
+        ("0.2", CHANGELOG),
+        ("0.3.0", CHANGELOG.replace("- New.", "")),
+        ("0.3.0", CHANGELOG.replace("0.1.0", "0.3.0")),
+    ],
+    ids=["older", "not a version", "no entries", "released"],
+)
+def test_cut_refuses(version: str, changelog: str) -> None:
+    """An older version, text that is no version, a release without entries and a second release are refused."""
+    with pytest.raises(NotReady):
+        cut(version, PYPROJECT, changelog, TODAY)
+
+
+def test_next_version_is_opened() -> None:
+    """The work on the next version begins as a development version, and never goes back."""
+    assert current_version(open_next("0.3.0", PYPROJECT)) == "0.3.0.dev0"
+    with pytest.raises(NotReady):
+        open_next("0.2.0", PYPROJECT)
+
+
+@pytest.mark.parametrize(
+    ("tag", "old", "new", "reason"),
+    [
+        ("v0.2.1", "", "", "is not v0.2.0"),
+        ("v0.2.0", "example.org", "example.invalid", "placeholder"),
+        ("v0.2.0", "## 0.2.0", "## 0.2.9", "no section 0.2.0"),
+        ("v0.2.0", "## Unreleased\n", "## Unreleased\n\n- Forgotten.\n", "has entries"),
+        ("v0.2.0.dev0", '"0.2.0"', '"0.2.0.dev0"', "not a version to publish"),
+        ("v0.2.0", f"{COMMIT} # v7.0.1", "v7", "actions/checkout@v7"),
+    ],
+)
+def test_checkout_is_not_ready(tag: str, old: str, new: str, reason: str) -> None:
+    """Each thing that does not fit the tag is a reason against the release."""
+    texts = [text.replace(old, new) for text in (*cut("0.2.0", PYPROJECT, CHANGELOG, TODAY), PINNED)]
+    found = problems(tag, texts[0], texts[1], {"release.yml": texts[2]})
+    assert any(reason in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- uses: actions/checkout@v7",
+        f"- uses: actions/checkout@{COMMIT[:12]} # v7.0.1",
+        f"- uses: actions/checkout@{COMMIT}",
+        "  uses: docker://alpine:3",
+        f'- uses: "actions/checkout@{COMMIT}" # v7',
+    ],
+)
+def test_unpinned_action_is_found(line: str) -> None:
+    """An action without a whole commit and a comment with its version is not pinned."""
+    assert unpinned(PINNED + line) != []
+
+
+def test_changelog_follows_version() -> None:
+    """Each section of the changelog is a version with a date, and the version of pyproject.toml fits the newest one."""
+    titles = [line.removeprefix("## ") for line in text_of("CHANGELOG.md").splitlines() if line.startswith("## ")]
+    assert titles[0] == UNRELEASED
+    for title in titles[1:]:
+        version, _, date = title.partition(" - ")
+        assert datetime.date.fromisoformat(date) <= datetime.datetime.now(datetime.UTC).date()
+        assert notes(version)
+    known = sections(text_of("CHANGELOG.md"))
+    version = current_version(text_of("pyproject.toml"))
+    if version in known:  # Released: the next change has to open the next version first.
+        assert not ENTRY.search(known[UNRELEASED])
+
+
+def test_version_is_in_one_place() -> None:
+    """pyproject.toml has the version, and neither setup.py nor the Dockerfile repeats it."""
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    assert "version" not in project["dynamic"]
+    assert [each for each in ("setup.py", "Dockerfile") if project["version"] in (ROOT / each).read_text()] == []
