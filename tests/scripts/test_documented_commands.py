@@ -66,6 +66,7 @@ RUN_ELSEWHERE = {
     "curl": ("tests/proxy/admin/test_app.py", "/-/reload"),
     "kill": ("tests/proxy/test_hot_restart.py", "SIGUSR2"),
     "jq": ("tests/proxy/commandline/test_documented.py", "GroupSummary"),
+    "openssl": ("tests/deploy/test_compose.py", "admin-token"),
     "promtool": ("tests/deploy/test_rules.py", "promtool"),
 }
 """Commands of other tools, with the test that runs or checks them, and a word in that test."""
@@ -104,7 +105,8 @@ def commands() -> list[Command]:
     """Every command of every page, each once."""
     found: dict[Command, None] = {}
     for page in sorted({*pages()} - {HISTORY}):
-        lines = [line for block in blocks(page) if block.language == SHELL for line in block.text.splitlines()]
+        shell = [block.text.replace("\\\n", " ") for block in blocks(page) if block.language == SHELL]
+        lines = [line for text in shell for line in text.splitlines()]
         shown = [line for block in blocks(page) if block.language == CONSOLE for line in block.text.splitlines()]
         lines += [line.removeprefix("$ ") for line in shown if line.startswith("$ ")]
         lines += [span for span in spans(page) if " " in span.strip() and _program(span) in PROGRAMS]
@@ -282,10 +284,31 @@ def _check_pip(argv: list[str]) -> None:
 
 
 def _check_docker(argv: list[str]) -> None:
-    """`docker build` of a stage that the Dockerfile has."""
+    """`docker build` of a stage that the Dockerfile has, or `docker compose` with a file of this project."""
+    if argv[0] == "compose":
+        _check_compose(argv[1:])
+        return
     action, option, stage, context = argv
     assert (action, option, context) == ("build", "--target", ".")
     assert f" AS {stage}\n" in text_of("Dockerfile")
+
+
+def _check_compose(argv: list[str]) -> None:
+    """`docker compose -f FILE`: the services exist, and the sidecar parses the command that runs in its container."""
+    option, file, action, *rest = argv
+    assert option == "-f"
+    services = yaml.safe_load(text_of(file))["services"]
+    if action == "exec":
+        service, program, *inner = rest
+        assert service in services
+        if program == "group-sidecar":
+            _check_group_sidecar(inner)
+        else:
+            assert program.startswith("/opt/kafka/bin/")
+    else:
+        assert action in {"up", "down", "logs", "restart"}
+        assert {word for word in rest if word.startswith("-")} <= {"--build", "--detach", "--wait", "--volumes"}
+        assert {word for word in rest if not word.startswith("-")} <= {*services}
 
 
 def _check_pytest(argv: list[str], config: pytest.Config) -> None:
@@ -361,6 +384,8 @@ def test_settings_examples_are_accepted(block: Any, tmp_path: Path) -> None:
         "python -m benchmarks.no_such_module",
         "mypy --loose",
         "docker build --target sparks .",
+        "docker compose -f deploy/compose/compose.yml restart broker",
+        "docker compose -f deploy/compose/compose.yml exec sidecar group-sidecar groups wy checkout",
         "telnet 127.0.0.1",
     ],
 )

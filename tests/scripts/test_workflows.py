@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from jsonschema import Draft7Validator  # type: ignore[import-untyped]
+from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 
 from scripts.release import unpinned
 from tests.kafka.maven import cache_folder
@@ -32,7 +32,7 @@ def faults(workflow: dict[Any, Any]) -> list[str]:
     """What the published schema of workflows finds wrong. YAML 1.1 reads the key `on` as true."""
     schema = json.loads((files("check_jsonschema") / "builtin_schemas/vendor/github-workflows.json").read_text("utf-8"))
     named = {"on" if key is True else key: value for key, value in workflow.items()}
-    return [each.message for each in Draft7Validator(schema).iter_errors(named)]
+    return [each.message for each in validator_for(schema)(schema).iter_errors(named)]
 
 
 def actionlint() -> Path:
