@@ -26,6 +26,7 @@ PACKAGE = "group_sidecar"
 DISTRIBUTION = "kafka-group-sidecar"
 API_VERSIONS = 18
 UNSUPPORTED_VERSION = 35
+SUPPORTED_ERROR = 0
 CORRELATION_ID = 4242
 GIVE_UP_SECONDS = 60.0
 POLL_SECONDS = 0.1
@@ -72,7 +73,7 @@ class Broker(socketserver.BaseRequestHandler):
                 api, api_version, correlation_id = struct.unpack_from(">hhi", read_frame(self.request))
                 if api != API_VERSIONS:
                     return
-                error = UNSUPPORTED_VERSION if api_version else 0
+                error = UNSUPPORTED_VERSION if api_version else SUPPORTED_ERROR
                 body = struct.pack(">ihihhh", correlation_id, error, 1, API_VERSIONS, 0, 0)
                 self.request.sendall(struct.pack(">i", len(body)) + body)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import check_wheel
 from scripts.check_wheel import compiled_modules
 from scripts.release import build_sdist
 from tests.scripts.documents import ROOT, text_of
@@ -94,6 +95,21 @@ def test_check_of_wheels_knows_all_compiled_modules() -> None:
     assert cython
     assert len(compiled_modules()) == len(PROJECT["tool"]["group-sidecar"]["compiled"]) + len(cython)
     assert "group_sidecar.proxy.dataplane.session" in compiled_modules()
+
+
+def test_check_of_wheels_sends_request_through_sidecar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check passes for the installed sidecar, and fails for a broker that replies with an error."""
+    check_wheel.check_forwarding()
+    monkeypatch.setattr(check_wheel, "SUPPORTED_ERROR", 42)
+    with pytest.raises(check_wheel.CheckFailed):
+        check_wheel.check_forwarding()
+
+
+def test_check_of_wheels_refuses_module_that_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that was loaded from its Python source fails the check, and the check names it."""
+    monkeypatch.setattr(check_wheel, "compiled_modules", lambda: ["json"])
+    with pytest.raises(check_wheel.CheckFailed, match="json is "):
+        check_wheel.check_compiled()
 
 
 def test_metadata_passes_strict_check(packed: Path) -> None:
