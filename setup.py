@@ -68,7 +68,7 @@ def compiled_by_mypyc() -> list[Extension]:
 
 
 def extensions() -> list[Extension]:
-    """Returns all extensions. Unless they are required, the installation continues without one that does not compile."""
+    """Returns all extensions. Unless they are required, the installation continues without those that fail."""
     if not BUILDS.intersection(sys.argv):
         return written_in_cython()  # A source distribution contains their sources.
     for old in sources("*.so"):  # Python would load the old library of a module that is no longer compiled.

@@ -56,9 +56,8 @@ def base_system(*packages: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{RELEASE}-") as scratch:
         tree, packed = Path(scratch) / "root", Path(scratch) / "root.tar"
-        _debootstrap(tree, packages, Path(scratch) / "log")
-        _shrink(tree)
-        subprocess.run(["tar", "--numeric-owner", "-C", str(tree), "-cf", str(packed), "."], check=True)
+        tree.mkdir()
+        _debootstrap(tree, packed, packages, Path(scratch) / "log")
         packed.chmod(0o444)
         packed.rename(target)
     return target
@@ -96,8 +95,22 @@ def _found(command: str) -> str | None:
     return shutil.which(command) or shutil.which(command, path="/usr/sbin:/sbin")
 
 
-def _debootstrap(tree: Path, packages: tuple[str, ...], log: Path) -> None:
-    command = [str(_found("debootstrap")), "--variant=minbase"]
+_IN_MEMORY = """
+tree=$1 packed=$2
+shift 2
+mount -t tmpfs -o mode=755 tmpfs "$tree"
+"$@"
+rm -rf "$tree"/var/cache/apt/archives/*.deb "$tree"/var/lib/apt/lists/*
+tar --numeric-owner -C "$tree" -cf "$packed" .
+"""
+"""Runs debootstrap in a file system in memory, because dpkg waits for the disk after every file that it unpacks. Then
+removes what apt-get fetches again if it is needed, and packs the rest. The mount ends with the shell."""
+
+
+def _debootstrap(tree: Path, packed: Path, packages: tuple[str, ...], log: Path) -> None:
+    """Makes a base system in the empty folder `tree`, and packs it into a tar file. Raises BaseSystemUnavailable."""
+    command = ["unshare", "--mount", "sh", "-euc", _IN_MEMORY, "sh", str(tree), str(packed)]
+    command += [str(_found("debootstrap")), "--variant=minbase"]
     command += [f"--include={','.join(packages)}"] if packages else []
     command += [RELEASE, str(tree), _mirror()]
     started = time.monotonic()
@@ -125,13 +138,6 @@ def _mirror() -> str:
         ["apt-get", "indextargets", "--format", line], capture_output=True, text=True, check=False
     ).stdout
     return next((each.split()[2] for each in targets.splitlines() if each.startswith(f"Debian {RELEASE} ")), MIRROR)
-
-
-def _shrink(tree: Path) -> None:
-    """Removes the downloaded packages and lists, which apt-get fetches again if they are needed."""
-    for pattern in ("var/cache/apt/archives/*.deb", "var/lib/apt/lists/*"):
-        for path in tree.glob(pattern):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _connect_to_network(root: Path) -> None:
