@@ -5,7 +5,7 @@ mypyc compiles the latter from their only source.
 
 Without a C compiler, everything runs as Python. The behaviour is the same, but slower. With the environment variable
 GROUP_SIDECAR_REQUIRE_COMPILED=1, the installation fails instead. GROUP_SIDECAR_OPTIMIZE is the level at which the C
-compiler optimizes, 2 by default. Level 0 takes a third of the time, for tests of the build.
+compiler optimizes, 1 to 3, and 2 by default. Level 1 takes less time, for tests of the build.
 """
 
 import os
