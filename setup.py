@@ -3,7 +3,8 @@
 There are two kinds of compiled modules: Cython sources (`*.pyx`), and the Python modules that pyproject.toml lists.
 mypyc compiles the latter from their only source.
 
-Without a C compiler, everything runs as Python. The behaviour is the same, but slower.
+Without a C compiler, everything runs as Python. The behaviour is the same, but slower. With the environment variable
+GROUP_SIDECAR_REQUIRE_COMPILED=1, the installation fails instead.
 """
 
 import os
@@ -17,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = "group_sidecar"
 BUILDS = frozenset({"bdist_wheel", "build_ext", "editable_wheel"})
 """Commands of setuptools that compile. Others, such as `egg_info`, need only the names of the extensions."""
+REQUIRED = os.environ.get("GROUP_SIDECAR_REQUIRE_COMPILED") == "1"
 SHARED = f"{PACKAGE}.native"
 """The one library that mypyc compiles all modules into, without mypyc's suffix."""
 OPTIONS = (
@@ -66,14 +68,14 @@ def compiled_by_mypyc() -> list[Extension]:
 
 
 def extensions() -> list[Extension]:
-    """Returns all extensions. Each is optional: the installation continues without one that does not compile."""
+    """Returns all extensions. Unless they are required, the installation continues without those that fail."""
     if not BUILDS.intersection(sys.argv):
         return written_in_cython()  # A source distribution contains their sources.
     for old in sources("*.so"):  # Python would load the old library of a module that is no longer compiled.
         old.unlink()
     found = [*written_in_cython(), *compiled_by_mypyc()]
     for each in found:
-        each.optional = True
+        each.optional = not REQUIRED
     return found
 
 
