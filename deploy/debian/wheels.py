@@ -62,7 +62,8 @@ def make_project(scratch: Path, folder: Path, epoch: int) -> Path:
     for each in (ROOT / PACKAGE, *(link.resolve() for link in rooms)):
         shutil.copytree(each, scratch / each.name, symlinks=True, ignore=left_out)
     _reuse_compiled(scratch)
-    run(*_WHEEL, "--no-deps", "--wheel-dir", str(folder), str(scratch), cwd=scratch, SOURCE_DATE_EPOCH=str(epoch))
+    environment = {"SOURCE_DATE_EPOCH": str(epoch), "GROUP_SIDECAR_REQUIRE_COMPILED": "1"}
+    run(*_WHEEL, "--no-deps", "--wheel-dir", str(folder), str(scratch), cwd=scratch, **environment)
     [wheel] = folder.glob("kafka_group_sidecar-*.whl")
     return wheel
 
