@@ -16,7 +16,7 @@ FILES = Path(__file__).parent / "files"
 SCRIPTS = ("postinst", "prerm", "postrm")
 CONFIGURATION = "etc/group-sidecar"
 """The folder whose files dpkg treats as configuration: an upgrade keeps the administrator's changes."""
-_PRE_RELEASE = re.compile(r"\.?(?=(?:a|b|rc|dev)\d)")
+_PRE_RELEASE = re.compile(r"\.?(a|b|rc|dev)(?=\d)")
 
 
 def upstream_version() -> str:
@@ -27,7 +27,7 @@ def upstream_version() -> str:
 
 def debian_version(version: str) -> str:
     """Returns a Python version in Debian's order, where `~` sorts before the end: 1.0rc1 becomes 1.0~rc1."""
-    return _PRE_RELEASE.sub("~", version)
+    return _PRE_RELEASE.sub(r"~\1", version)
 
 
 def dependencies(libraries: Sequence[Path]) -> list[str]:
