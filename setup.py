@@ -3,7 +3,9 @@
 There are two kinds of compiled modules: Cython sources (`*.pyx`), and the Python modules that pyproject.toml lists.
 mypyc compiles the latter from their only source.
 
-Without a C compiler, everything runs as Python. The behaviour is the same, but slower.
+Without a C compiler, everything runs as Python. The behaviour is the same, but slower. With the environment variable
+GROUP_SIDECAR_REQUIRE_COMPILED=1, the installation fails instead. GROUP_SIDECAR_OPTIMIZE is the level at which the C
+compiler optimizes, 1 to 3, and 2 by default. Level 1 takes less time, for tests of the build.
 
 A source distribution is reproducible: its bytes depend on the contents of its files, and on SOURCE_DATE_EPOCH if the
 environment has it.
@@ -25,6 +27,8 @@ PYPROJECT = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))
 PACKAGE = "group_sidecar"
 BUILDS = frozenset({"bdist_wheel", "build_ext", "editable_wheel"})
 """Commands of setuptools that compile. Others, such as `egg_info`, need only the names of the extensions."""
+REQUIRED = os.environ.get("GROUP_SIDECAR_REQUIRE_COMPILED") == "1"
+LEVEL = os.environ.get("GROUP_SIDECAR_OPTIMIZE", "2")
 SHARED = f"{PACKAGE}.native"
 """The one library that mypyc compiles all modules into, without mypyc's suffix."""
 EARLIEST_IN_WHEELS = 315532800
@@ -58,7 +62,7 @@ def written_in_cython() -> list[Extension]:
             ".".join(source.with_suffix("").parts),
             [str(source)],
             depends=headers,
-            extra_compile_args=["-O2", "-g0"],
+            extra_compile_args=[f"-O{LEVEL}", "-g0"],
         )
         for source in sources("*.pyx")
     ]
@@ -71,19 +75,19 @@ def compiled_by_mypyc() -> list[Extension]:
     files = [str(Path(PACKAGE, file)) for file in PYPROJECT["tool"]["group-sidecar"]["compiled"]]
     os.environ["MYPYPATH"] = str(HERE)
     return mypycify(
-        [*OPTIONS, *files], separate=[(files, SHARED)], opt_level="2", debug_level="0", target_dir="build/compiled"
+        [*OPTIONS, *files], separate=[(files, SHARED)], opt_level=LEVEL, debug_level="0", target_dir="build/compiled"
     )
 
 
 def extensions() -> list[Extension]:
-    """Returns all extensions. Each is optional: the installation continues without one that does not compile."""
+    """Returns all extensions. Unless they are required, the installation continues without those that fail."""
     if not BUILDS.intersection(sys.argv):
         return written_in_cython()  # A source distribution contains their sources.
     for old in sources("*.so"):  # Python would load the old library of a module that is no longer compiled.
         old.unlink()
     found = [*written_in_cython(), *compiled_by_mypyc()]
     for each in found:
-        each.optional = True
+        each.optional = not REQUIRED
     return found
 
 

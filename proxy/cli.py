@@ -10,11 +10,12 @@ import signal
 import sys
 from enum import StrEnum
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from group_sidecar.proxy.commandline import healthcheck
 
 if TYPE_CHECKING:
     from group_sidecar.proxy.config.model import Config
@@ -50,6 +51,8 @@ class LogFormat(StrEnum):
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"{PROGRAM} {version('kafka-group-sidecar')}")
         raise typer.Exit
 
@@ -175,6 +178,8 @@ def _failed(lines: list[str]) -> typer.Exit:
 
 def main() -> None:
     """Runs the command line. Prints one line for an error in the arguments."""
+    if sys.argv[1:2] == [healthcheck.COMMAND]:  # It runs every few seconds. Typer would double its use of CPU.
+        sys.exit(healthcheck.main(sys.argv[2:]))
     from group_sidecar.proxy.commandline.completion import rejoin_bash_words
     from group_sidecar.proxy.commandline.fleet import fleet
     from group_sidecar.proxy.commandline.groups import groups_app
@@ -182,6 +187,7 @@ def main() -> None:
     app.add_typer(groups_app, name="groups")
     passed_on = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
     app.command(context_settings=passed_on)(fleet)
+    app.command(healthcheck.COMMAND, context_settings=passed_on)(_healthcheck)
     rejoin_bash_words(os.environ)
     try:
         sys.exit(app(prog_name=PROGRAM, standalone_mode=False))
@@ -191,6 +197,11 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):  # KeyboardInterrupt comes from shell completion.
         sys.exit(INTERRUPTED)
+
+
+def _healthcheck(context: typer.Context) -> None:
+    """Ask the sidecar on this machine whether it works: for orchestrators."""
+    raise typer.Exit(healthcheck.main(context.args))
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ from group_sidecar.proxy.listeners.predecessor import Predecessor
 from group_sidecar.proxy.listeners.server import Server
 from group_sidecar.proxy.runtime import garbage_collection
 from group_sidecar.proxy.runtime.addresses import Address, AddressBook
+from group_sidecar.proxy.runtime.compiled_modules import uncompiled_modules
 from group_sidecar.proxy.runtime.event_log import EventLog
 from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.scrape import Scraper
@@ -385,6 +386,8 @@ class Sidecar:
                     await self.hand_over.wait_for_copies(self._is_loaded)
                     addresses = Addresses(bound, await self._start_admin(ports))
                     log.info("started", **self._started_fields(addresses))
+                    if as_python := uncompiled_modules():
+                        log.warning("modules are not compiled", modules=", ".join(as_python))
                     task_status.started(addresses)
                     self.hand_over.report_ready()
                     self._service_manager.ready(self._status)

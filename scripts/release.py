@@ -1,6 +1,7 @@
 """Prepares and checks a release: the version in pyproject.toml, the sections of CHANGELOG.md, and the tag.
 
-The version in pyproject.toml is the only one, and a tag has to agree with it. docs/releasing.md describes the steps.
+The version in pyproject.toml decides. The label of the Dockerfile and the tag have to agree with it. docs/releasing.md
+describes the steps.
 
     release.py cut VERSION        begins a release: sets the version and dates the section "Unreleased"
     release.py check TAG          fails, with the reasons, if the checkout is not ready to be published as this tag
@@ -26,6 +27,7 @@ PLACEHOLDER = ".invalid"
 UNRELEASED = "Unreleased"
 VERSION = re.compile(r"(?P<base>\d+\.\d+\.\d+)(?:\.dev0)?")
 VERSION_LINE = re.compile(r'^version = "(?P<version>[^"]+)"$', re.MULTILINE)
+LABEL = re.compile(r'(?<=org\.opencontainers\.image\.version=")(?P<version>[^"]+)(?=")')
 SECTION = re.compile(r"^## (?P<title>.+?)\n(?P<text>.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 ENTRY = re.compile(r"^- ", re.MULTILINE)
 USES = re.compile(r"^\s*(?:- )?uses:\s*(?P<action>\S+)(?P<comment>.*)$", re.MULTILINE)
@@ -89,13 +91,19 @@ def set_version(pyproject: str, version: str) -> str:
     return VERSION_LINE.sub(f'version = "{version}"', pyproject, count=1)
 
 
-def problems(tag: str, pyproject: str, changelog: str, workflows: dict[str, str]) -> list[str]:
+def set_label(dockerfile: str, version: str) -> str:
+    """Returns the text of the Dockerfile with another version in its label."""
+    return LABEL.sub(version, dockerfile)
+
+
+def problems(tag: str, pyproject: str, changelog: str, dockerfile: str, workflows: dict[str, str]) -> list[str]:
     """Returns the reasons why a checkout cannot be published as a tag.
 
     Args:
         tag: the tag, `v` and the version.
         pyproject: the text of pyproject.toml.
         changelog: the text of CHANGELOG.md.
+        dockerfile: the text of the Dockerfile.
         workflows: the texts of the workflows by name.
     """
     project: dict[str, Any] = tomllib.loads(pyproject)["project"]
@@ -103,6 +111,8 @@ def problems(tag: str, pyproject: str, changelog: str, workflows: dict[str, str]
     found = [f"the address {name} in pyproject.toml is a placeholder" for name in placeholders(project["urls"])]
     if tag != f"v{version}":
         found.append(f"the tag {tag} is not v{version}, the version in pyproject.toml")
+    if {*LABEL.findall(dockerfile)} != {version}:
+        found.append(f"the label of the Dockerfile is not {version}")
     if ".dev" in version:
         found.append(f"{version} is not a version to publish: run `scripts/release.py cut VERSION` first")
     if not ENTRY.search(known.get(version, "")):
@@ -130,7 +140,7 @@ def unpinned(workflow: str) -> list[str]:
 def check(tag: str) -> None:
     """Raises NotReady with all reasons why the checkout cannot be published as the tag."""
     workflows = {each.name: each.read_text("utf-8") for each in sorted((ROOT / ".github" / "workflows").glob("*.yml"))}
-    found = problems(tag, read("pyproject.toml"), read("CHANGELOG.md"), workflows)
+    found = problems(tag, read("pyproject.toml"), read("CHANGELOG.md"), read("Dockerfile"), workflows)
     if found:
         raise NotReady("\n".join(found))
 
@@ -186,6 +196,7 @@ def main(arguments: list[str]) -> int:
                 pyproject, changelog = cut(version, read("pyproject.toml"), read("CHANGELOG.md"), today)
                 write("pyproject.toml", pyproject)
                 write("CHANGELOG.md", changelog)
+                write("Dockerfile", set_label(read("Dockerfile"), version))
             case ["check", tag]:
                 check(tag)
             case ["sdist", folder]:
@@ -194,6 +205,7 @@ def main(arguments: list[str]) -> int:
                 print(notes(version))
             case ["open", version]:
                 write("pyproject.toml", open_next(version, read("pyproject.toml")))
+                write("Dockerfile", set_label(read("Dockerfile"), f"{version}.dev0"))
             case _:
                 print(__doc__, file=sys.stderr)
                 return 2

@@ -12,7 +12,7 @@ def expires_at(file: Path) -> float:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file contains no certificate.
+        ValueError: the file contains no certificate that can be parsed.
     """
     from cryptography import x509  # Imported here, because a sidecar without TLS starts faster without it.
 

@@ -55,7 +55,8 @@ class ReloadingContext:
     Attributes:
         load: the number of the current context in this process. A context with another number may have another
             certificate.
-        expires_at: when the certificate of the current context expires, in seconds since the epoch; None without one.
+        expires_at: when the certificate of the current context expires, in seconds since the epoch; None without a
+            certificate, or if that is not known.
 
     Raises:
         UnusableFileError, OSError: the files cannot be used at the start.
@@ -94,8 +95,17 @@ class ReloadingContext:
         return self._context
 
     def _made(self) -> tuple[ssl.SSLContext, float | None]:
-        """Returns a new context, and when its certificate expires."""
-        return self._make(), expires_at(self._certificate_file) if self._certificate_file else None
+        """Returns a new context, and when its certificate expires.
+
+        OpenSSL accepts more forms of a certificate than the parser that finds the expiry. TLS works with these too.
+        """
+        context, file, expiry = self._make(), self._certificate_file, None
+        if file is not None:
+            try:
+                expiry = expires_at(file)
+            except ValueError as error:
+                log.warning("expiry of certificate not known", context=self._name, file=str(file), cause=str(error))
+        return context, expiry
 
     def _file_stamps(self) -> list[FileStamp]:
         return [file_stamp(file) for file in self._files]

@@ -168,6 +168,17 @@ def test_group_is_explained(sidecar: SidecarProcess) -> None:
     assert "once because a new member joined (checkout-1 at 127.0.0.1)" in explained
 
 
+def test_health_check_passes(sidecar: SidecarProcess) -> None:
+    """The health check of compose.yml reports that the sidecar is ready, from the sidecar's own settings."""
+    program, *arguments = SERVICES["sidecar"]["healthcheck"]["test"][1:]
+    assert program == COMMAND.name
+    file = str(sidecar.file)
+    arguments = [file if each == SERVICES["sidecar"]["command"][2] else each for each in arguments]
+    assert file in arguments
+    done = subprocess.run([str(COMMAND), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def why(group: str, sidecar: SidecarProcess) -> str:
     """Returns what `group-sidecar groups why` prints on the sidecar's machine, where it needs no token."""
     command = [str(COMMAND), "groups", "why", group, "--sidecar", host_port(sidecar.admin)]

@@ -40,10 +40,10 @@ def test_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_help_names_all_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The help text names the commands run, check-config and groups."""
+    """The help text names the commands run, check-config, groups and healthcheck."""
     assert call(monkeypatch, "--help") == 0
     shown = capsys.readouterr().out
-    assert all(f" {command} " in shown for command in ("run", "check-config", "groups"))
+    assert all(f" {command} " in shown for command in ("run", "check-config", "groups", "healthcheck"))
 
 
 HEAVY = ("trio", "httpx", "construct", "h11", "group_sidecar.codecs.api_registry")

@@ -7,6 +7,7 @@ import pytest
 
 from scripts.release import (
     ENTRY,
+    LABEL,
     UNRELEASED,
     NotReady,
     current_version,
@@ -15,13 +16,15 @@ from scripts.release import (
     open_next,
     problems,
     sections,
+    set_label,
     unpinned,
 )
-from tests.scripts.documents import ROOT, text_of
+from tests.scripts.documents import text_of
 
 TODAY = datetime.date(2026, 1, 31)
 PYPROJECT = '[project]\nname = "example"\nversion = "0.2.0.dev0"\nurls = {Repository = "https://example.org/x"}\n'
 CHANGELOG = "# Changelog\n\nText.\n\n## Unreleased\n\n### Part\n\n- New.\n\n## 0.1.0 - 2025-12-01\n\n- Old.\n"
+DOCKERFILE = 'LABEL org.opencontainers.image.title="example" \\\n      org.opencontainers.image.version="0.1.0"\n'
 COMMIT = "3d3c42e5aac5ba805825da76410c181273ba90b1"
 PINNED = f"    - uses: actions/checkout@{COMMIT} # v7.0.1\n"
 
@@ -32,7 +35,8 @@ def test_cut_dates_section_and_sets_version() -> None:
     assert current_version(pyproject) == "0.2.0"
     assert "## Unreleased\n\n## 0.2.0 - 2026-01-31\n\n### Part\n\n- New.\n" in changelog
     assert sections(changelog) == {UNRELEASED: "", "0.2.0": "### Part\n\n- New.", "0.1.0": "- Old."}
-    assert problems("v0.2.0", pyproject, changelog, {"release.yml": PINNED}) == []
+    dockerfile = set_label(DOCKERFILE, "0.2.0")
+    assert problems("v0.2.0", pyproject, changelog, dockerfile, {"release.yml": PINNED}) == []
 
 
 @pytest.mark.parametrize(
@@ -66,13 +70,15 @@ def test_next_version_is_opened() -> None:
         ("v0.2.0", "## 0.2.0", "## 0.2.9", "no section 0.2.0"),
         ("v0.2.0", "## Unreleased\n", "## Unreleased\n\n- Forgotten.\n", "has entries"),
         ("v0.2.0.dev0", '"0.2.0"', '"0.2.0.dev0"', "not a version to publish"),
+        ("v0.2.0", 'version="0.2.0"', 'version="0.1.0"', "the label"),
         ("v0.2.0", f"{COMMIT} # v7.0.1", "v7", "actions/checkout@v7"),
     ],
 )
 def test_checkout_is_not_ready(tag: str, old: str, new: str, reason: str) -> None:
     """Each thing that does not fit the tag is a reason against the release."""
-    texts = [text.replace(old, new) for text in (*cut("0.2.0", PYPROJECT, CHANGELOG, TODAY), PINNED)]
-    found = problems(tag, texts[0], texts[1], {"release.yml": texts[2]})
+    texts = (*cut("0.2.0", PYPROJECT, CHANGELOG, TODAY), set_label(DOCKERFILE, "0.2.0"), PINNED)
+    pyproject, changelog, dockerfile, workflow = (text.replace(old, new) for text in texts)
+    found = problems(tag, pyproject, changelog, dockerfile, {"release.yml": workflow})
     assert any(reason in line for line in found), found
 
 
@@ -105,8 +111,8 @@ def test_changelog_follows_version() -> None:
         assert not ENTRY.search(known[UNRELEASED])
 
 
-def test_version_is_in_one_place() -> None:
-    """pyproject.toml has the version, and neither setup.py nor the Dockerfile repeats it."""
+def test_dockerfile_has_the_version() -> None:
+    """The label of the image has the version of pyproject.toml, which is static."""
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
     assert "version" not in project["dynamic"]
-    assert [each for each in ("setup.py", "Dockerfile") if project["version"] in (ROOT / each).read_text()] == []
+    assert LABEL.findall(text_of("Dockerfile")) == [project["version"]]

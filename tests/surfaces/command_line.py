@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from group_sidecar.demo.__main__ import main as demo
 from group_sidecar.proxy.cli import app
+from group_sidecar.proxy.commandline import healthcheck
 from group_sidecar.proxy.commandline.fleet import PROGRAM, PROGRAM_VARIABLE
 from group_sidecar.proxy.commandline.groups import groups_app
 from group_sidecar.proxy.commandline.target import CA_FILE, COMMAND_CONFIG, TARGET_VARIABLES, TOKEN, TOKEN_FILE
@@ -30,12 +31,18 @@ Json = dict[str, Any]
 def command_line() -> str:
     """Returns every command of `group-sidecar`, of the fleet job and of the demo."""
     own = _command(get_command(app))
-    for added in ("groups", "fleet"):  # If a test has called `main` in this process, it has added these commands.
+    for added in (
+        "groups",
+        "fleet",
+        healthcheck.COMMAND,
+    ):  # If a test has called `main` in this process, it has added these commands.
         own["commands"].pop(added, None)
     own["commands"]["groups"] = _command(get_command(groups_app))
     return as_json(
         {
             "group-sidecar": own,
+            "healthcheck": _parser(lambda: healthcheck.main([])),
+            "healthcheck's statuses": {"unhealthy": healthcheck.UNHEALTHY},
             "fleet is called": PROGRAM,
             "variables": [*TARGET_VARIABLES.values(), TOKEN, TOKEN_FILE, CA_FILE, COMMAND_CONFIG, PROGRAM_VARIABLE],
             "fleet": _parser(lambda: arguments([])),
@@ -110,7 +117,7 @@ def _parameter(each: Any) -> Json:
 def _listed(*argv: str) -> list[str]:
     """Returns the names of the commands in a help text, in order, without their descriptions."""
     shown = program(*argv)
-    known = {*get_command(groups_app).commands, "run", "check-config", "groups", "fleet"}  # type: ignore[attr-defined]
+    known = {*get_command(groups_app).commands, "run", "check-config", "groups", "fleet", healthcheck.COMMAND}  # type: ignore[attr-defined]
     words = [line.strip(" │|").split() for line in shown.out.splitlines()]
     return [line[0] for line in words if len(line) > 1 and line[0] in known]
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from group_sidecar.proxy.config.listener_sections import ListenerTls
-from group_sidecar.proxy.tls.contexts import file_fault, listener_context
+from group_sidecar.proxy.tls.contexts import ReloadingContext, file_fault, listener_context
 from tests.certificates import Authority
 
 LAST = b"the last bytes of the server"
@@ -39,6 +40,19 @@ def test_key_of_another_certificate(tmp_path: Path) -> None:
             authority.issue("a").certificate_file, authority.issue("b").key_file
         )
     assert file_fault(caught.value) == "key values mismatch"
+
+
+def test_certificate_that_only_openssl_reads(tmp_path: Path) -> None:
+    """TLS works with a certificate in OpenSSL's own form. Its expiry is not known, and a warning says so."""
+    issued, trusted = Authority(tmp_path).issue("a.example"), tmp_path / "trusted.pem"
+    convert = ["openssl", "x509", "-in", str(issued.certificate_file), "-trustout", "-out", str(trusted)]
+    subprocess.run(convert, check=True)
+    settings = ListenerTls(certificate_file=trusted, key_file=issued.key_file)
+    with capture_logs() as lines:
+        context = ReloadingContext("CLIENT: tls", [trusted], lambda: listener_context(settings), trusted)
+    connected(context.current(), client(ssl.TLSVersion.TLSv1_3))
+    assert context.expires_at is None
+    assert [(line["event"], line["file"]) for line in lines] == [("expiry of certificate not known", str(trusted))]
 
 
 def serving(folder: Path, **tls: Any) -> ssl.SSLContext:

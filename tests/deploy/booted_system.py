@@ -1,0 +1,93 @@
+"""A Debian system in which systemd runs as process 1, in a container of systemd-nspawn with this machine's network."""
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.deploy import base_system
+from tests.kafka.processes import GIVE_UP_SECONDS, ChildProcess
+
+PACKAGES = ("adduser", "ca-certificates", "dbus", "python3", "systemd", "systemd-sysv")
+"""The packages of the system: those that the sidecar's package depends on, and systemd."""
+HALT = signal.SIGRTMIN + 4
+"""systemd as process 1 powers off at this signal."""
+_ENVIRONMENT = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")
+
+
+def unavailable() -> str | None:
+    """Returns the reason why this machine cannot boot such a system, or None if it can."""
+    if reason := base_system.unavailable():
+        return reason
+    missing = [command for command in ("systemd-nspawn", "nsenter") if shutil.which(command) is None]
+    return f"missing: {', '.join(missing)}; `make system` installs systemd-container" if missing else None
+
+
+class BootedSystem:
+    """A running system. `root`: its files."""
+
+    def __init__(self, root: Path, container: ChildProcess) -> None:
+        self.root = root
+        self.container = container
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Runs a command as root in the system. Returns its output, without the last line break.
+
+        Raises:
+            AssertionError: the command failed, unless `check` is False.
+        """
+        entered = ["nsenter", f"--target={self.leader()}", "--mount", "--uts", "--ipc", "--pid", "--cgroup"]
+        done = subprocess.run(
+            [*entered, *_ENVIRONMENT, *command], capture_output=True, text=True, check=False, timeout=GIVE_UP_SECONDS
+        )
+        assert done.returncode == 0 or not check, f"{command}: {done.stdout}{done.stderr}{self.service_log()}"
+        return done.stdout.rstrip("\n")
+
+    def shows(self, name: str, unit: str = "group-sidecar.service") -> str:
+        """Returns a property of a unit."""
+        return self.run("systemctl", "show", f"--property={name}", "--value", unit)
+
+    def service_log(self) -> str:
+        """Returns what the journal has of the sidecar's unit."""
+        command = ("journalctl", "--no-pager", "--output=cat", "--unit=group-sidecar.service")
+        return self.run(*command, check=False)
+
+    def leader(self) -> int | None:
+        """Returns the process id of the system's process 1, or None before systemd-nspawn has started it."""
+        tasks = Path(f"/proc/{self.container.running.pid}/task").iterdir()
+        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+        return next((pid for pid in children if _is_systemd(pid)), None)
+
+    def is_up(self) -> bool:
+        """Whether systemd has started everything that belongs to the system's start."""
+        if self.leader() is None:
+            return False
+        return self.run("systemctl", "is-system-running", check=False) in ("running", "degraded")
+
+
+def _is_systemd(pid: int) -> bool:
+    return Path(f"/proc/{pid}/comm").read_text().strip() == "systemd"
+
+
+@contextmanager
+def booted(folder: Path) -> Iterator[BootedSystem]:
+    """Unpacks a base system below a folder, boots it, and powers it off at the end."""
+    with base_system.writable_copy(folder / "system", *PACKAGES) as root:
+        flags = ("--quiet", "--register=no", "--keep-unit", "--boot", "--console=pipe")
+        container = ChildProcess(["systemd-nspawn", *flags, f"--directory={root}"], folder / "console.log")
+        container.start()
+        system = BootedSystem(root, container)
+        try:
+            container.wait_until(system.is_up)
+            yield system
+        finally:
+            leader = system.leader() if container.running.poll() is None else None
+            if leader is not None:
+                subprocess.run(["kill", f"-{HALT}", str(leader)], check=False)
+                try:
+                    container.running.wait(GIVE_UP_SECONDS)
+                except subprocess.TimeoutExpired:
+                    subprocess.run(["kill", "-KILL", str(leader)], check=False)  # All its processes end with it.
+            container.stop()
