@@ -5,6 +5,7 @@ the Dockerfile's base image cannot be pulled, a stand-in is made of Debian's pac
 and pip in /usr/local, as the base image has.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -24,8 +26,11 @@ from tests.kafka.maven import cache_folder
 
 NEEDED = ("buildah", "crun")
 PULL_SECONDS = 60
+_LOG_TAIL_LINES = 40
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 STAND_IN_PACKAGES = ("ca-certificates", "python3", "python3-dev", "python3-venv")
+STAGES = {"sidecar": ("packages", "build"), "spark": ("packages-spark", "build")}
+"""The stages that a final image copies from. Each has a name, so that its layers are kept for the next build."""
 _STAND_IN = "localhost/stand-in-for-"
 _PIP_KEYS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
 """The settings of pip on this machine that a build needs to reach the same package index."""
@@ -78,26 +83,28 @@ def _make_stand_in(name: str) -> str:
     return name
 
 
-def build(target: str, context: Path = ROOT, dockerfile: str | None = None, **arguments: str) -> str:
-    """Builds a stage of the Dockerfile, and returns the id of the image. `arguments`: build arguments.
+def build(target: str, dockerfile: str | None = None, **arguments: str) -> str:
+    """Builds a final image of the Dockerfile, and returns its id. `arguments`: build arguments.
+
+    Only one process builds at a time. `dockerfile` is a text that replaces the Dockerfile's.
 
     Raises:
         BuildFailed: a step failed.
     """
     named = {"BASE": base_image(), **arguments}
-    command = ["build", "--layers", "--isolation", "chroot", "--format", "docker", "--pull=false", "--target", target]
+    command = ["build", "--layers", "--isolation", "chroot", "--format", "docker", "--pull=false"]
     command += [part for name, value in named.items() for part in ("--build-arg", f"{name}={value}")]
     command += [part for volume in _host_settings() for part in ("--volume", volume)]
-    command += ["--tag", f"localhost/group-sidecar-test-{target}"]
-    file = Path(_folder() / f"Dockerfile-{secrets.token_hex(4)}")
-    file.write_text(dockerfile if dockerfile is not None else (ROOT / "Dockerfile").read_text())
-    try:
-        done = _buildah(*command, "--file", str(file), str(context), check=False)
-    finally:
-        file.unlink()
-    if done.returncode:
-        raise BuildFailed("\n".join((done.stdout + done.stderr).splitlines()[-40:]))
-    _buildah("rmi", "--prune", check=False)  # Images of earlier builds, which lost their name to this one.
+    with (_folder() / "lock").open("w") as lock, tempfile.NamedTemporaryFile("w", suffix=".Dockerfile") as file:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        file.write((ROOT / "Dockerfile").read_text() if dockerfile is None else dockerfile)
+        file.flush()
+        for stage in (*STAGES[target], target):
+            named_so = ["--target", stage, "--tag", f"localhost/group-sidecar-test-{stage}"]
+            done = _buildah(*command, *named_so, "--file", file.name, str(ROOT), check=False)
+            if done.returncode:
+                raise BuildFailed("\n".join((done.stdout + done.stderr).splitlines()[-_LOG_TAIL_LINES:]))
+        _buildah("rmi", "--prune", check=False)  # Images of earlier builds, which lost their name to these.
     return done.stdout.split()[-1]
 
 
@@ -175,7 +182,10 @@ class Container:
         )
 
     def _crun(self) -> list[str]:
-        return ["crun", "--root", str(self._state), "--cgroup-manager=disabled"]
+        """Returns the command of crun, without the machine's cgroups: crun refuses some arrangements of them."""
+        hidden = 'mount -t tmpfs tmpfs /sys/fs/cgroup && exec "$@"'
+        alone = ["unshare", "--mount", "sh", "-c", hidden, "sh"]
+        return [*alone, "crun", "--root", str(self._state), "--cgroup-manager=disabled"]
 
 
 def _user(config: dict[str, Any]) -> tuple[int, int]:

@@ -1,8 +1,11 @@
 """All modules that have to be compiled are compiled from the current sources. `make plain` removes them on purpose."""
 
 import importlib
+import json
+import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tomllib
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -53,3 +56,39 @@ def test_uncompiled_modules_pass_tests() -> None:
     files = [str(ROOT / "tests" / "proxy" / name) for name in tests]
     ran = run_as_python(AS_PYTHON, "-q", "-o", "cache_dir=build/pytest-python", *files)
     assert ran.returncode == 0, ran.stdout
+
+
+CAPTURE = """
+import json, runpy, sys
+import mypyc.build, setuptools
+def mypycify(files, *, opt_level, **options):
+    return [setuptools.Extension("by_mypyc", [], extra_compile_args=[opt_level])]
+def setup(ext_modules, options):
+    print(json.dumps([[each.optional, each.extra_compile_args] for each in ext_modules]))
+mypyc.build.mypycify, setuptools.setup = mypycify, setup
+sys.argv = ["setup.py", "bdist_wheel"]
+runpy.run_path("setup.py")
+"""
+"""Prints the extensions that setup.py would build, without generating or compiling anything."""
+
+
+@pytest.mark.parametrize(
+    ("environment", "optional", "level"),
+    [
+        ({}, True, "2"),
+        ({"GROUP_SIDECAR_REQUIRE_COMPILED": "1"}, False, "2"),
+        ({"GROUP_SIDECAR_REQUIRE_COMPILED": "0", "GROUP_SIDECAR_OPTIMIZE": "1"}, True, "1"),
+    ],
+)
+def test_compiling_may_be_required(environment: dict[str, str], optional: bool, level: str, tmp_path: Path) -> None:
+    """An installation continues without an extension that does not compile, unless the environment requires all."""
+    for file in ("setup.py", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    pyx = tmp_path / "group_sidecar" / "proxy" / "any.pyx"
+    pyx.parent.mkdir(parents=True)
+    pyx.touch()
+    command = [sys.executable, "-c", CAPTURE]
+    given = {**os.environ, **environment}
+    ran = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == [[optional, [f"-O{level}", "-g0"]], [optional, [level]]]
