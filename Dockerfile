@@ -37,7 +37,8 @@ COPY metrics metrics
 COPY proxy proxy
 COPY spark spark
 COPY demo demo
-ENV GROUP_SIDECAR_REQUIRE_COMPILED=1
+ARG OPTIMIZE=2
+ENV GROUP_SIDECAR_REQUIRE_COMPILED=1 GROUP_SIDECAR_OPTIMIZE=${OPTIMIZE}
 RUN /opt/build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir dist . \
  && /opt/build/bin/pip --python /opt/group-sidecar/bin/python install --no-deps --no-index --prefix /opt/project dist/*.whl
 

@@ -5,7 +5,8 @@ build/bootstrap/ and its end is shown after a failure.
 
     bootstrap.py venv NAME        .venv with the packages of requirements/NAME.txt
     bootstrap.py project          compiles the project, and installs it into .venv
-    bootstrap.py system           Java, Maven, Prometheus and Chromium, where they are missing and may be installed
+    bootstrap.py system           Java, Maven, Prometheus and Chromium, where they are missing and may be installed;
+                                  for root also buildah, crun and debootstrap, which test the image
     bootstrap.py proxies          Java, Maven and HAProxy; the benchmarks can do without HAProxy
     bootstrap.py java             Java alone; does not fail without it
 """
@@ -131,11 +132,13 @@ def java_version() -> int:
 
 
 def haproxy() -> str | None:
-    """Returns the path of HAProxy, or None if it is not installed.
+    """Returns the path of HAProxy, or None if it is not installed."""
+    return in_sbin("haproxy")
 
-    Debian installs HAProxy to /usr/sbin, which may not be on the path.
-    """
-    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+
+def in_sbin(command: str) -> str | None:
+    """Returns the path of a command that Debian installs to /usr/sbin, or None. That folder may not be on the path."""
+    return shutil.which(command) or shutil.which(command, path="/usr/sbin")
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,9 @@ MAVEN = Need("Maven (mvn)", "maven", lambda: shutil.which("mvn") is not None)
 HAPROXY = Need("HAProxy", "haproxy", lambda: haproxy() is not None)
 PROMETHEUS = Need("Prometheus", "prometheus", lambda: all(map(shutil.which, ("prometheus", "promtool"))))
 CHROMIUM = Need("Chromium", "chromium", lambda: shutil.which("chromium") is not None)
+BUILDAH = Need("buildah", "buildah", lambda: shutil.which("buildah") is not None)
+CRUN = Need("crun", "crun", lambda: shutil.which("crun") is not None)
+DEBOOTSTRAP = Need("debootstrap", "debootstrap", lambda: in_sbin("debootstrap") is not None)
 CHROMEDRIVER = Need("chromedriver", "chromium-driver", lambda: shutil.which("chromedriver") is not None)
 
 
@@ -216,6 +222,8 @@ def main(arguments: list[str]) -> int:
                 install_project()
             case ["system"]:
                 install_system((JAVA, MAVEN, PROMETHEUS, CHROMIUM, CHROMEDRIVER))
+                if os.geteuid() == 0:  # Only root can enter a Debian base system, so nobody else can test the image.
+                    install_system((BUILDAH, CRUN, DEBOOTSTRAP))
             case ["proxies"]:
                 install_system((JAVA, MAVEN))
                 with contextlib.suppress(SetupFailed):  # The benchmarks report missing proxies.

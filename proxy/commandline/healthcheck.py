@@ -173,7 +173,7 @@ def _left(until: float) -> float:
 
 def main(arguments: list[str]) -> int:
     """Runs the command, and prints one line. Returns the exit status."""
-    given = _parser().parse_args(arguments)
+    given = parser().parse_args(arguments)
     try:
         port = find_admin_port(given.config, given.admin, os.environ)
         check_health(port, given.probe, given.timeout)
@@ -184,7 +184,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command's arguments."""
     parser = argparse.ArgumentParser(
         prog=f"{PROGRAM} {COMMAND}",
         description="Asks the admin port of the sidecar on this machine. Exits with 0, or with 1 and the reason.",

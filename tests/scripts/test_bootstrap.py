@@ -1,7 +1,9 @@
 """The bootstrap on all kinds of machines: what it installs, and its text without the right to install."""
 
+import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +80,25 @@ def test_benchmarks_stop_without_maven(monkeypatch: pytest.MonkeyPatch, capfd: p
     monkeypatch.setattr(bootstrap, "apt_prefix", lambda: None)
     assert bootstrap.main(["proxies"]) == 1
     assert capfd.readouterr().err.startswith("missing: promtool")
+
+
+@pytest.mark.parametrize(("user", "image"), [(0, True), (1000, False)])
+def test_image_tools_only_for_root(monkeypatch: pytest.MonkeyPatch, user: int, image: bool) -> None:
+    """Only root needs the programs that build the image, because only root can test the image."""
+    asked: list[str] = []
+    monkeypatch.setattr(bootstrap.os, "geteuid", lambda: user)
+    monkeypatch.setattr(bootstrap, "install_system", lambda needs: asked.extend(need.package for need in needs))
+    assert bootstrap.main(["system"]) == 0
+    assert "maven" in asked
+    assert ({"buildah", "crun", "debootstrap"} <= set(asked)) is image
+
+
+def test_finds_command_in_sbin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A command in /usr/sbin is found although the folder is not on the path."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    [any_of_them, *_] = sorted(path.name for path in Path("/usr/sbin").iterdir() if os.access(path, os.X_OK))
+    assert bootstrap.in_sbin(any_of_them) == f"/usr/sbin/{any_of_them}"
+    assert bootstrap.in_sbin("no such command") is None
 
 
 def test_failed_command_shows_output(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:

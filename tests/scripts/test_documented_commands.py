@@ -29,6 +29,7 @@ import yaml
 from typer.main import get_command
 
 from group_sidecar.proxy.cli import app
+from group_sidecar.proxy.commandline import healthcheck
 from group_sidecar.proxy.commandline.groups import groups_app
 from group_sidecar.proxy.config.model import load_config
 from group_sidecar.spark.cli import arguments
@@ -76,7 +77,7 @@ PRINTED = {
     "group_sidecar.spark.tables_page": "docs/tables.md",
 }
 """Modules that print a page. They run, and the page is compared."""
-FAULTS = (AssertionError, SystemExit, ImportError, typer.TyperException, pytest.UsageError)
+FAULTS = (AssertionError, SystemExit, argparse.ArgumentError, ImportError, typer.TyperException, pytest.UsageError)
 """The exceptions that a wrong command raises."""
 FOREIGN_FLAGS = frozenset({"--collector.textfile.directory"})
 """Flags of node_exporter."""
@@ -167,6 +168,8 @@ def _check_group_sidecar(argv: list[str]) -> None:
     match argv:
         case ["fleet", *rest]:
             _parse_fleet(rest)
+        case [healthcheck.COMMAND, *rest]:
+            healthcheck.parser().parse_args(rest)
         case ["groups", *rest]:
             _parse_typer(get_command(groups_app), rest)
         case _:
@@ -279,10 +282,26 @@ def _check_pip(argv: list[str]) -> None:
 
 
 def _check_docker(argv: list[str]) -> None:
-    """`docker build` of a stage that the Dockerfile has."""
-    action, option, stage, context = argv
-    assert (action, option, context) == ("build", "--target", ".")
-    assert f" AS {stage}\n" in text_of("Dockerfile")
+    """`docker build` of a stage that the Dockerfile has, with its arguments, or `docker run` of an image with them."""
+    action, *rest = argv
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    if action == "run":
+        for flag in ("--read-only", "--rm", "--detach"):
+            parser.add_argument(flag, action="store_true")
+        for option in ("--publish", "--volume", "--env", "--name", "--stop-timeout"):
+            parser.add_argument(option, action="append", default=[])
+        parser.add_argument("image", choices=("kafka-group-sidecar", "kafka-group-sidecar-spark"))
+        parser.parse_args(rest)
+        return
+    assert action == "build"
+    parser.add_argument("--target")
+    parser.add_argument("--build-arg", action="append", default=[])
+    parser.add_argument("-t")
+    parser.add_argument("context", choices=(".",))
+    given = parser.parse_args(rest)
+    dockerfile = text_of("Dockerfile")
+    assert f" AS {given.target}\n" in dockerfile
+    assert [each for each in given.build_arg if f"ARG {each.partition('=')[0]}=" not in dockerfile] == []
 
 
 def _check_pytest(argv: list[str], config: pytest.Config) -> None:
@@ -356,6 +375,8 @@ def test_settings_examples_are_accepted(block: Any, tmp_path: Path) -> None:
         "python -m benchmarks.no_such_module",
         "mypy --loose",
         "docker build --target sparks .",
+        "docker build --target sidecar --build-arg NONE=1 .",
+        "docker run --privileged kafka-group-sidecar",
         "telnet 127.0.0.1",
     ],
 )
