@@ -1,5 +1,6 @@
 """A Debian system in which systemd runs as process 1, in a container of systemd-nspawn with this machine's network."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,18 @@ PACKAGES = ("adduser", "ca-certificates", "dbus", "python3", "systemd", "systemd
 HALT = signal.SIGRTMIN + 4
 """systemd as process 1 powers off at this signal."""
 _ENVIRONMENT = ("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")
+
+_CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified")
+"""Where the hierarchy of systemd may be, in versions 1 and 2 of cgroups."""
+_IN_OWN_CGROUP = f"""
+for hierarchy in {" ".join(_CGROUPS)}; do
+    if [ -e $hierarchy/cgroup.procs ] && mkdir $hierarchy/group-sidecar-$$; then
+        echo $$ > $hierarchy/group-sidecar-$$/cgroup.procs
+    fi
+done
+exec "$0" "$@"
+"""
+"""Runs a command in cgroups of its own. Two containers in the same cgroup would end each other's processes."""
 
 
 def unavailable() -> str | None:
@@ -67,6 +80,12 @@ class BootedSystem:
         return self.run("systemctl", "is-system-running", check=False) in ("running", "degraded")
 
 
+def _remove_cgroups(pid: int) -> None:
+    for hierarchy in _CGROUPS:
+        for folder, _, _ in os.walk(f"{hierarchy}/group-sidecar-{pid}", topdown=False):
+            Path(folder).rmdir()
+
+
 def _is_systemd(pid: int) -> bool:
     return Path(f"/proc/{pid}/comm").read_text().strip() == "systemd"
 
@@ -76,7 +95,8 @@ def booted(folder: Path) -> Iterator[BootedSystem]:
     """Unpacks a base system below a folder, boots it, and powers it off at the end."""
     with base_system.writable_copy(folder / "system", *PACKAGES) as root:
         flags = ("--quiet", "--register=no", "--keep-unit", "--boot", "--console=pipe")
-        container = ChildProcess(["systemd-nspawn", *flags, f"--directory={root}"], folder / "console.log")
+        nspawn = ("systemd-nspawn", *flags, f"--directory={root}")
+        container = ChildProcess(["sh", "-c", _IN_OWN_CGROUP, *nspawn], folder / "console.log")
         container.start()
         system = BootedSystem(root, container)
         try:
@@ -91,3 +111,4 @@ def booted(folder: Path) -> Iterator[BootedSystem]:
                 except subprocess.TimeoutExpired:
                     subprocess.run(["kill", "-KILL", str(leader)], check=False)  # All its processes end with it.
             container.stop()
+            _remove_cgroups(container.running.pid)
