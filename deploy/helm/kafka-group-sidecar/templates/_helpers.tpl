@@ -39,14 +39,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- /* The ports of the Service, with the number of the sidecar's own port for each. */ -}}
 {{- define "kafka-group-sidecar.ports" -}}
 {{- $config := include "kafka-group-sidecar.config" . | fromYaml -}}
-{{- $listen := $config.listen | default (index ($config.listeners | default list) 0).listen -}}
+{{- $listen := $config.listen -}}
+{{- range $config.listeners }}{{ $listen = .listen }}{{ end -}}
 - {name: bootstrap, port: {{ regexFind "[0-9]+$" $listen }}}
 {{- range .Values.brokerIds }}
 - {name: broker-{{ . }}, port: {{ add $config.gateway.first_port . }}}
 {{- end }}
 {{- end }}
 
-{{- /* The container, without restartPolicy. */ -}}
+{{- /* The fields of the container, without restartPolicy. */ -}}
 {{- define "kafka-group-sidecar.common" -}}
 name: group-sidecar
 image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
@@ -85,8 +86,8 @@ volumeMounts:
 {{- /* For your own StatefulSet: an entry of initContainers, or nothing if the sidecar is not enabled. */ -}}
 {{- define "kafka-group-sidecar.container" -}}
 {{- if .Values.enabled -}}
-- restartPolicy: Always
-  {{- include "kafka-group-sidecar.common" . | nindent 2 }}
+- {{ include "kafka-group-sidecar.common" . | nindent 2 | trim }}
+  restartPolicy: Always
 {{- end -}}
 {{- end }}
 
