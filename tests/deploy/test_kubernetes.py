@@ -11,7 +11,7 @@ import yaml
 from deploy.kubernetes.__main__ import TARGET, prometheus_rule
 from group_sidecar.proxy.config.model import Config, load_config
 from tests.certificates import Authority
-from tests.deploy.kubernetes_tools import NEWEST, OLDEST, Manifest, faults, kustomize, run
+from tests.deploy.kubernetes_tools import NEWEST, OLDEST, Manifest, dangling, faults, kustomize, run
 from tests.deploy.pod import Pod
 from tests.deploy.test_rules import ALERTS
 from tests.kafka.sidecar_process import COMMAND
@@ -62,6 +62,12 @@ def settings_of(folder: str, tmp_path: Path) -> Config:
 def test_manifests_match_schemas(folder: str, version: str) -> None:
     """Each rendered manifest matches its schema, and has no field that the API server would refuse."""
     assert [fault for each in rendered(folder) for fault in faults(each, version)] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_references_have_targets(folder: str) -> None:
+    """Each selector, mount and ConfigMap that a manifest names exists."""
+    assert dangling(rendered(folder)) == []
 
 
 @pytest.mark.parametrize("name", ["pod-monitor.yaml", "prometheus-rule.yaml"])
