@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.kafka.processes import Address, ChildProcess, free_addresses
+from tests.kafka.processes import GIVE_UP_SECONDS, Address, ChildProcess, free_addresses
 from tests.kafka.sidecar_process import COMMAND
 
 Manifest = dict[str, Any]
@@ -113,13 +113,13 @@ class Pod:
         return 200 <= _status(self.address[probe["httpGet"]["port"]], probe["httpGet"]["path"], seconds) < 400
 
     def wait_for(self, container: str, kind: str) -> None:
-        """Runs a probe again and again until it succeeds, for as long as the kubelet would.
+        """Runs a probe again and again until it succeeds, for as long as the kubelet would, or as tests wait.
 
         Raises:
             TimeoutError: the kubelet would restart the container.
         """
         probe = self.container(container)[kind]
-        allowed = probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
+        allowed = max(probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3), GIVE_UP_SECONDS)
         deadline = time.monotonic() + allowed
         while not self.probe(container, kind):
             if time.monotonic() > deadline:

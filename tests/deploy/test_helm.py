@@ -142,6 +142,11 @@ def test_gateway_is_valid(values: dict[str, Any], tmp_path: Path) -> None:
         manifest["metadata"].setdefault("namespace", "kafka")
     assert [fault for each in manifests for version in (OLDEST, NEWEST) for fault in faults(each, version)] == []
     assert dangling(manifests) == []
+    config = yaml.safe_load(one(manifests, "ConfigMap")["data"]["sidecar.yaml"])
+    listen = config.get("listen") or config["listeners"][0]["listen"]
+    ports = {config["gateway"]["first_port"] + number for number in values.get("brokerIds", [0, 1, 2])}
+    service = {port["port"] for port in one(manifests, "Service")["spec"]["ports"]}
+    assert service == {int(listen.rpartition(":")[2]), *ports}
     authority = {"ca": {"ca.crt": Authority(tmp_path / "authority").file.read_bytes()}}
     _checked(Pod(_of_sidecar(manifests), tmp_path / "pod", ports=(), secrets=authority))
 
