@@ -197,7 +197,8 @@ def _kubernetes(version: str, name: str) -> Draft7Validator:
 def dangling(manifests: list[Manifest]) -> list[str]:
     """Returns what a manifest refers to and nothing has. The schemas do not show that.
 
-    Covers selectors of workloads, Services, budgets and policies; volumes of containers; ConfigMaps. Names of ports are checked too.
+    Checks the selectors of workloads, Services, budgets and policies, the volumes of containers, and ConfigMaps. Also
+    checks the lengths of the names of ports.
     """
     workloads = [each for each in manifests if each["kind"] in {"StatefulSet", "Deployment"}]
     maps = {each["metadata"]["name"] for each in manifests if each["kind"] == "ConfigMap"}
