@@ -1,17 +1,29 @@
 """The pod of the rendered StatefulSet, run in the order of Kubernetes: a real sidecar, a real broker, real clients."""
 
+import json
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
-from tests.conformance.librdkafka import consumer, create_topic, poll_until, produce
+from tests.certificates import Authority
+from tests.conformance.librdkafka import QUICK_CONSUMER, consumer, create_topic, poll_until, produce
 from tests.conformance.routes import Route, Run
 from tests.deploy.kubernetes_tools import kustomize
 from tests.deploy.pod import Pod
 from tests.kafka.broker import KafkaBroker
+from tests.kafka.processes import GIVE_UP_SECONDS, host_port
 
-FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays" / "sidecar"
-CLIENT, BEHIND, INTERNAL, CONTROLLER, ADMIN = 9092, 19092, 19094, 19093, 9464
+OVERLAYS = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays"
+PORTS = CLIENT, BEHIND, INTERNAL, CONTROLLER, ADMIN = 9092, 19092, 19094, 19093, 9464
+HOSTS = ("kafka-0.kafka.kafka.svc",)
 BROKER, SIDECAR = "kafka", "group-sidecar"
 VALUES = ["one", "two", "three"]
 
@@ -19,8 +31,7 @@ VALUES = ["one", "two", "three"]
 @pytest.fixture
 def pod(tmp_path: Path) -> Pod:
     """The first pod of the StatefulSet."""
-    ports = (CLIENT, BEHIND, INTERNAL, CONTROLLER, ADMIN)
-    return Pod(kustomize(FOLDER), tmp_path / "pod", ports=ports, hosts=("kafka-0.kafka.kafka.svc",))
+    return Pod(kustomize(OVERLAYS / "sidecar"), tmp_path / "pod", ports=PORTS, hosts=HOSTS)
 
 
 def properties(pod: Pod) -> dict[str, str]:
@@ -70,3 +81,56 @@ def test_broker_has_no_listener_for_clients_of_its_own(pod: Pod) -> None:
         f"CLIENT://kafka-0.kafka.kafka.svc:{CLIENT}",
         f"INTERNAL://kafka-0.kafka.kafka.svc:{INTERNAL}",
     ]
+
+
+def test_pod_with_secrets_serves_and_reads_the_log(tmp_path: Path) -> None:
+    """A client with TLS and SCRAM is served, and the sidecar's own user reads the log of the coordinator."""
+    authority = Authority(tmp_path / "authority")
+    pair = authority.issue("*.kafka.kafka.svc", "127.0.0.1")
+    secrets = {
+        "kafka-client-tls": {
+            "tls.crt": pair.certificate_file.read_bytes(),
+            "tls.key": pair.key_file.read_bytes(),
+        },
+        "kafka-group-sidecar-user": {"password": b"of the sidecar"},
+    }
+    manifests = kustomize(OVERLAYS / "sidecar-sasl-tls")
+    pod = Pod(manifests, tmp_path / "pod", ports=PORTS, hosts=HOSTS, secrets=secrets)
+    broker = KafkaBroker(tmp_path / "broker", properties=properties(pod), direct=pod.address[INTERNAL])
+    with pod.sidecar() as sidecar, broker:
+        _add_user(pod, "group-sidecar", b"of the sidecar")
+        _add_user(pod, "alice", b"of alice")
+        create_topic(Run(Route("internal", pod.address[INTERNAL], pod.address[INTERNAL]), "pod"), "orders")
+        settings = {
+            "bootstrap.servers": host_port(pod.address[CLIENT]),
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(authority.file),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": "of alice",
+        }
+        producer = Producer(settings)
+        producer.produce("pod-orders", "one")
+        assert producer.flush(GIVE_UP_SECONDS) == 0
+        member = Consumer({**settings, "group.id": "billing", **QUICK_CONSUMER})
+        try:
+            member.subscribe(["pod-orders"])
+            [message] = poll_until([member], bool, "the message")
+            member.commit(message=message, asynchronous=False)
+        finally:
+            member.close()
+        sidecar.wait_until(lambda: _reads_the_log(pod))
+
+
+def _add_user(pod: Pod, name: str, password: bytes) -> None:
+    """Adds a user of SCRAM at the broker's own listener."""
+    admin = AdminClient({"bootstrap.servers": host_port(pod.address[INTERNAL])})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    [done] = admin.alter_user_scram_credentials([UserScramCredentialUpsertion(name, info, password)]).values()
+    done.result(GIVE_UP_SECONDS)
+
+
+def _reads_the_log(pod: Pod) -> bool:
+    with urlopen(f"http://{host_port(pod.address[ADMIN])}/readyz", timeout=GIVE_UP_SECONDS) as reply:
+        [standing] = json.load(reply)["offsets_log"].values()
+    return bool(standing["owned"]["count"] and not standing["loading"]["count"])
