@@ -1,1 +1,1 @@
-"""What is deployed beside the sidecar: rules for Prometheus, dashboards for Grafana."""
+"""What is deployed with the sidecar: rules for Prometheus, dashboards for Grafana, manifests for Kubernetes."""

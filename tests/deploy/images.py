@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -83,7 +83,7 @@ def _make_stand_in(name: str) -> str:
     return name
 
 
-def build(target: str, dockerfile: str | None = None, **arguments: str) -> str:
+def build(target: str, arguments: Mapping[str, str] | None = None, dockerfile: str | None = None) -> str:
     """Builds a final image of the Dockerfile, and returns its id. `arguments`: build arguments.
 
     Only one process builds at a time. `dockerfile` is a text that replaces the Dockerfile's.
@@ -91,7 +91,7 @@ def build(target: str, dockerfile: str | None = None, **arguments: str) -> str:
     Raises:
         BuildFailed: a step failed.
     """
-    named = {"BASE": base_image(), **arguments}
+    named = {"BASE": base_image(), **(arguments or {})}
     command = ["build", "--layers", "--isolation", "chroot", "--format", "docker", "--pull=false"]
     command += [part for name, value in named.items() for part in ("--build-arg", f"{name}={value}")]
     command += [part for volume in _host_settings() for part in ("--volume", volume)]

@@ -37,7 +37,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def image() -> str:
     """The image of the target `sidecar`."""
-    return build("sidecar", **LESS_OPTIMIZED)
+    return build("sidecar", LESS_OPTIMIZED)
 
 
 @pytest.fixture(scope="module")

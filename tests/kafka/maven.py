@@ -48,6 +48,10 @@ CONNECTOR = (
 )
 """The connector that Spark needs to read Kafka, in its newest version. That of PySpark 4.3 has not been published."""
 
+_STRIMZI = "1.2.0"
+STRIMZI = (f"io.strimzi:api:{_STRIMZI}", f"io.strimzi:crd-generator:{_STRIMZI}")
+"""Strimzi's resources as Java classes, and the program that makes CRDs of them."""
+
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _PROGRESS_SECONDS = 2.0
 
@@ -109,18 +113,34 @@ def tool_jars(version: str) -> list[Path]:
     )
 
 
+def strimzi_jars() -> Path:
+    """Returns the folder with the jars that make Strimzi's CRDs. Downloads them if necessary.
+
+    Raises:
+        JarsUnavailable: ``mvn`` is missing, or Maven failed.
+    """
+    target = cache_folder() / "strimzi" / f"strimzi-{_STRIMZI}"
+    _fetched(f"Strimzi {_STRIMZI}", STRIMZI, target, alone=False)
+    return target
+
+
 def _alone(what: str, coordinates: tuple[str, ...], target: Path) -> list[Path]:
     """Returns jars without their dependencies."""
+    _fetched(what, coordinates, target, alone=True)
+    return sorted(target.glob("*.jar"))
+
+
+def _fetched(what: str, coordinates: tuple[str, ...], target: Path, *, alone: bool) -> None:
+    """Downloads jars into a folder, unless the folder exists."""
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
             jars = Path(scratch) / "jars"
-            _fetch(what, coordinates, Path(scratch), jars, alone=True)
+            _fetch(what, coordinates, Path(scratch), jars, alone=alone)
             try:
                 jars.rename(target)
             except OSError:
                 assert target.is_dir()  # Another process finished first.
-    return sorted(target.glob("*.jar"))
 
 
 def _verify(jars: Path, version: str) -> None:

@@ -69,6 +69,8 @@ RUN_ELSEWHERE = {
     "jq": ("tests/proxy/commandline/test_documented.py", "GroupSummary"),
     "openssl": ("tests/deploy/test_compose.py", "admin-token"),
     "promtool": ("tests/deploy/test_rules.py", "promtool"),
+    "kubectl": ("tests/deploy/test_kubernetes.py", "overlays/sidecar"),
+    "helm": ("tests/deploy/test_helm.py", "example-brokers"),
 }
 """Commands of other tools, with the test that runs or checks them, and a word in that test."""
 PRINTED = {

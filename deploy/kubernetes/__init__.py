@@ -1,0 +1,1 @@
+"""Manifests for Kubernetes, and the program that writes the one that is generated."""
