@@ -1,7 +1,8 @@
 """The tools and schemas for the manifests: kustomize, Helm, Kubernetes' schemas, and the CRDs of two operators.
 
 Go builds kustomize and Helm, and fetches the CRDs of the Prometheus operator. Strimzi's own generator, from Maven,
-makes Strimzi's CRDs. All of them stay in the cache of downloads.
+makes Strimzi's CRDs. All of them stay in the cache of downloads. Run as a module, this fills the cache in advance:
+``python -m tests.deploy.kubernetes_tools``.
 """
 
 import importlib.util
@@ -31,7 +32,8 @@ _KUSTOMIZE = "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1"
 _HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 _OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 _STRIMZI_KINDS = ("kafka.Kafka", "nodepool.KafkaNodePool", "user.KafkaUser")
-_BUILD_SECONDS = 1800
+BUILD_SECONDS = 1800
+"""The maximum time of a build. Helm takes four minutes of one core, and more if the machine is busy."""
 _PORT_NAME = 15
 
 Manifest = dict[str, Any]
@@ -63,7 +65,7 @@ class CommandFailed(Exception):
 def run(command: Sequence[str], **options: Any) -> str:
     """Returns the standard output of a command. Raises CommandFailed if it fails."""
     done: subprocess.CompletedProcess[str] = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=_BUILD_SECONDS, **options
+        command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS, **options
     )
     if done.returncode:
         raise CommandFailed(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
@@ -139,8 +141,10 @@ def _strimzi_crds() -> list[Path]:
 
 
 def _keep(folder: Path, target: Path) -> None:
-    shutil.rmtree(target, ignore_errors=True)
-    folder.rename(target)
+    try:
+        folder.rename(target)
+    except OSError:
+        assert target.is_dir()  # Another process finished first.
 
 
 def _java_21() -> Path:
@@ -226,3 +230,9 @@ def _dangling_in_pod(workload: Manifest, maps: set[str]) -> list[str]:
     missing += [f"ConfigMap {name}" for name in used_maps if name not in maps]
     ports = [port for each in containers for port in each.get("ports", ())]
     return missing + [f"port name {port['name']} is too long" for port in ports if len(port["name"]) > _PORT_NAME]
+
+
+if __name__ == "__main__":
+    _built("kustomize", _KUSTOMIZE)
+    _built("helm", _HELM)
+    _crds()

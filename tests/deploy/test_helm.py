@@ -16,6 +16,7 @@ from tests.certificates import Authority
 from tests.conformance.librdkafka import create_topic, leaders_of
 from tests.conformance.routes import Route, Run
 from tests.deploy.kubernetes_tools import (
+    BUILD_SECONDS,
     NEWEST,
     OLDEST,
     CommandFailed,
@@ -32,6 +33,7 @@ from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import free_addresses, host_port
 from tests.kafka.sidecar_process import COMMAND
 
+pytestmark = pytest.mark.timeout(BUILD_SECONDS)  # The first test may have to build a tool.
 FOLDER = Path(__file__).parents[2] / "deploy" / "helm"
 CHART = FOLDER / "kafka-group-sidecar"
 UPSTREAM = {"config": {"upstream": "kafka-bootstrap.kafka.svc:9092"}}

@@ -16,11 +16,12 @@ from confluent_kafka.admin import (
 from tests.certificates import Authority
 from tests.conformance.librdkafka import QUICK_CONSUMER, consumer, create_topic, poll_until, produce
 from tests.conformance.routes import Route, Run
-from tests.deploy.kubernetes_tools import kustomize
+from tests.deploy.kubernetes_tools import BUILD_SECONDS, kustomize
 from tests.deploy.pod import Pod
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import GIVE_UP_SECONDS, host_port
 
+pytestmark = pytest.mark.timeout(BUILD_SECONDS)  # The first test may have to build a tool.
 OVERLAYS = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays"
 PORTS = CLIENT, BEHIND, INTERNAL, CONTROLLER, ADMIN = 9092, 19092, 19094, 19093, 9464
 HOSTS = ("kafka-0.kafka.kafka.svc",)
