@@ -86,7 +86,7 @@ def test_benchmarks_stop_without_maven(monkeypatch: pytest.MonkeyPatch, capfd: p
 def test_image_tools_only_for_root(monkeypatch: pytest.MonkeyPatch, user: int, image: bool) -> None:
     """Only root needs the programs that build the image, because only root can test the image."""
     asked: list[str] = []
-    monkeypatch.setattr(bootstrap.os, "geteuid", lambda: user)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(bootstrap, "install_system", lambda needs: asked.extend(need.package for need in needs))
     assert bootstrap.main(["system"]) == 0
     assert "maven" in asked
