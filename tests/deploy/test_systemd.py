@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
-from group_sidecar.proxy.config.model import Limits
+from group_sidecar.proxy.config.limits_section import Limits
 from tests.deploy import booted_system
 from tests.deploy.booted_system import BootedSystem, booted
 from tests.kafka.processes import Address, free_addresses, host_port
