@@ -5,8 +5,9 @@ build/bootstrap/ and its end is shown after a failure.
 
     bootstrap.py venv NAME        .venv with the packages of requirements/NAME.txt
     bootstrap.py project          compiles the project, and installs it into .venv
-    bootstrap.py system           Java, Maven, Prometheus and Chromium, where they are missing and may be installed;
-                                  for root also buildah, crun and debootstrap, which test the image
+    bootstrap.py system           Java, Maven, Prometheus, Chromium and systemd's tools, where they are missing and may
+                                  be installed; for root also buildah, crun, debootstrap and systemd-nspawn, which test
+                                  the image and the Debian package
     bootstrap.py proxies          Java, Maven and HAProxy; the benchmarks can do without HAProxy
     bootstrap.py java             Java alone; does not fail without it
 """
@@ -157,6 +158,8 @@ PROMETHEUS = Need("Prometheus", "prometheus", lambda: all(map(shutil.which, ("pr
 CHROMIUM = Need("Chromium", "chromium", lambda: shutil.which("chromium") is not None)
 BUILDAH = Need("buildah", "buildah", lambda: shutil.which("buildah") is not None)
 CRUN = Need("crun", "crun", lambda: shutil.which("crun") is not None)
+SYSTEMD = Need("systemd-analyze", "systemd", lambda: shutil.which("systemd-analyze") is not None)
+NSPAWN = Need("systemd-nspawn", "systemd-container", lambda: shutil.which("systemd-nspawn") is not None)
 DEBOOTSTRAP = Need("debootstrap", "debootstrap", lambda: in_sbin("debootstrap") is not None)
 CHROMEDRIVER = Need("chromedriver", "chromium-driver", lambda: shutil.which("chromedriver") is not None)
 
@@ -221,9 +224,9 @@ def main(arguments: list[str]) -> int:
             case ["project"]:
                 install_project()
             case ["system"]:
-                install_system((JAVA, MAVEN, PROMETHEUS, CHROMIUM, CHROMEDRIVER))
+                install_system((JAVA, MAVEN, PROMETHEUS, CHROMIUM, CHROMEDRIVER, SYSTEMD))
                 if os.geteuid() == 0:  # Only root can enter a Debian base system, so nobody else can test the image.
-                    install_system((BUILDAH, CRUN, DEBOOTSTRAP))
+                    install_system((BUILDAH, CRUN, DEBOOTSTRAP, NSPAWN))
             case ["proxies"]:
                 install_system((JAVA, MAVEN))
                 with contextlib.suppress(SetupFailed):  # The benchmarks report missing proxies.
