@@ -1,4 +1,4 @@
-# Two images from one file (docs/image.md):
+# Two images from one file (docs/installing/image.md):
 #   docker build --target sidecar -t kafka-group-sidecar .         the proxy, no JVM
 #   docker build --target spark   -t kafka-group-sidecar-spark .   the fleet pipeline, with Java 17
 # pip checks the hash of every package that it downloads. `make sbom` lists the packages of both images.

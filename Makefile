@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet test-versions test-others lint linters conformance bench bench-fleet demo plain lock sbom audit clean system proxies java python
+.PHONY: test test-unhurried test-fleet test-versions test-others lint linters conformance bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
 # Tests that keep a core busy and do not depend on timing run first, in two jobs at a time. All others mostly wait for
@@ -62,6 +62,9 @@ bench: proxies .venv/.dev # measures the data path in three quarters of an hour;
 bench-fleet: java .venv/.dev # measures the fleet pipeline in half an hour; writes docs/fleet-performance.md
 	@$(BIN)/python -m benchmarks --fleet $(if $(QUICK),--quick) $(ARGS)
 
+deb: .venv/.dev # builds a Debian package for the minor version of this Python, and prints its path
+	@$(BIN)/python -m deploy.debian $(ARGS)
+
 demo: java .venv/.demo # runs the whole product in the terminal; ARGS=--stay keeps it running
 	@$(BIN)/python -m group_sidecar.demo $(ARGS)
 
@@ -81,7 +84,7 @@ sbom: .venv/.dev # writes build/sbom/, which lists the packages of each image in
 
 audit: .venv/.dev # fails if a locked package has a known vulnerability; needs the network
 	@$(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
-		--requirement requirements/dev.txt --requirement requirements/uv.txt $(ARGS) \
+		--requirement requirements/dev.txt --requirement requirements/uv.txt --requirement requirements/wheels.txt $(ARGS) \
 	|| { echo "A package has a known vulnerability, or the list of vulnerabilities could not be read"; exit 1; }
 
 clean: plain # removes all build output in the checkout; downloads are kept outside it
