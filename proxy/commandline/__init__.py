@@ -1,4 +1,4 @@
-"""The commands ``group-sidecar groups`` and ``group-sidecar fleet``. The proxy itself does not import this package.
+"""The commands ``group-sidecar groups``, ``fleet`` and ``healthcheck``. The proxy itself does not import this package.
 
 - `groups`, `options`, `target`: the commands, their flags, and the broker or the sidecars that they query. These
   modules import little, so that `--help` is fast
@@ -11,4 +11,5 @@
 - `top`, `ranking`, `keyboard`: the live view
 - `completion`: group names for the shell
 - `fleet`: replaces this process by the fleet job
+- `healthcheck`: asks the admin port of this machine's sidecar whether the sidecar works
 """

@@ -8,6 +8,7 @@
 - `os_errors`: the reasons of errors of the operating system, as text
 - `scrape`, `shared_snapshot`: long walks over all groups, in slices between frames and shared by several callers
 - `garbage_collection`: keeps Python's collector from pausing the data path
+- `compiled_modules`: reports modules that run uncompiled
 - `token_bucket`: limits how often something happens
 - `wall_clock`: converts the copy's monotonic times to the system's clock
 """

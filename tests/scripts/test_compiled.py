@@ -63,7 +63,7 @@ import json, runpy, sys
 import mypyc.build, setuptools
 def mypycify(files, *, opt_level, **options):
     return [setuptools.Extension("by_mypyc", [], extra_compile_args=[opt_level])]
-def setup(ext_modules, options):
+def setup(*, ext_modules, **_):
     print(json.dumps([[each.optional, each.extra_compile_args] for each in ext_modules]))
 mypyc.build.mypycify, setuptools.setup = mypycify, setup
 sys.argv = ["setup.py", "bdist_wheel"]
@@ -82,7 +82,7 @@ runpy.run_path("setup.py")
 )
 def test_compiling_may_be_required(environment: dict[str, str], optional: bool, level: str, tmp_path: Path) -> None:
     """An installation continues without an extension that does not compile, unless the environment requires all."""
-    for file in ("setup.py", "pyproject.toml"):
+    for file in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / file, tmp_path)
     pyx = tmp_path / "group_sidecar" / "proxy" / "any.pyx"
     pyx.parent.mkdir(parents=True)
