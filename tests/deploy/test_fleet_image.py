@@ -19,7 +19,7 @@ SCRATCH = {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options":
 
 def test_job_makes_tables(tmp_path: Path) -> None:
     """The job reads a journal, and writes its tables to the folder of its data. Nothing else is writable but /tmp."""
-    image = build("spark", OPTIMIZE="1")
+    image = build("spark", {"OPTIMIZE": "1"})
     for name, lines in segments_in_order().items():
         seal(tmp_path / "journals" / name, name, lines)
     arguments = ["run", "--input", "/etc/group-sidecar", "--output", "/var/lib/group-sidecar/tables"]
