@@ -623,22 +623,22 @@ class Sidecar:
         return self.hand_over.may_accept.is_set() and not self._stop.is_set()
 
     def _readiness(self) -> Readiness:
-        """Returns the readiness of the bootstrap broker alone.
+        """Returns the readiness of the bootstrap broker, and of the brokers whose ports cannot be opened.
 
         A gateway stays ready while another broker is down, because clients can still connect and reach the rest of the
         cluster.
         """
         upstream = self._config.broker_address
-        return {str(upstream): {"reachable": self._brokers.is_reachable(upstream), "accepting": self._is_accepting}}
+        without_port = {f"node-{node_id}": {"listening": False} for node_id in self._node_ports.failed}
+        bootstrap = {"reachable": self._brokers.is_reachable(upstream), "accepting": self._is_accepting}
+        return {str(upstream): bootstrap, **without_port}
 
     def _probed(self) -> Mapping[str, bool]:
         upstream = self._config.broker_address
         return {str(upstream): self._brokers.was_probed(upstream)}
 
     def _unusable_listeners(self) -> list[str]:
-        if not (self._ports and self._is_accepting):
-            return []
-        return [*self._ports.unusable(), *(f"node-{node_id}" for node_id in self._node_ports.failed)]
+        return self._ports.unusable() if self._ports and self._is_accepting else []
 
     def _observe(self, fact: Fact) -> None:
         fact = self._clock.with_wall_time(fact)
