@@ -1,6 +1,7 @@
 """Replaces the addresses at the ends of replies, in replies that are held and in replies that pass."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -236,18 +237,15 @@ def test_shorter_address_needs_no_reserve() -> None:
     assert told.node_endpoints == (NodeEndpoint(node_id=1, host="g", port=1, rack=None),)
 
 
-def test_rewritten_fetch_is_observed() -> None:
-    """Log ends are learned from replies that are rewritten, whether they are held or pass."""
-    for records in (10, 100_000):
-        client = line()
-        partition = PartitionData(
-            partition_index=3, error_code=0, high_watermark=77, last_stable_offset=77, records=bytes(records)
-        )
-        told = FetchResponse(responses=(FetchableTopicResponse(partitions=(partition,)),))
-        seen: list[Any] = []
-        client.session.dispatcher._observer.observe_fetch = (  # type: ignore[attr-defined]
-            lambda version, frame, now, truncated, seen=seen: seen.append((version, truncated))
-        )
-        frame = framed((1).to_bytes(4) + b"\0" + encode(told, 18))
-        exchanged(client, ApiKey.FETCH, frame, 30_000)
-        assert seen == [(18, records > MAX_HELD_BYTES)]
+@pytest.mark.parametrize("records", [10, 100_000])
+def test_rewritten_fetch_is_observed(records: int) -> None:
+    """The topics of replies that are rewritten are learned, whether the replies are held or pass."""
+    state = complete_state(advertise=lambda node, _host, _port: (OURS, 20_000 + node))
+    topic_id = UUID(int=7)
+    partition = PartitionData(
+        partition_index=3, error_code=0, high_watermark=77, last_stable_offset=77, records=bytes(records)
+    )
+    told = FetchResponse(responses=(FetchableTopicResponse(topic_id=topic_id, partitions=(partition,)),))
+    frame = framed((1).to_bytes(4) + b"\0" + encode(told, 18))
+    exchanged(Line(state), ApiKey.FETCH, frame, 30_000)
+    assert topic_id in state.topic_names.wanted
