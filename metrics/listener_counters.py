@@ -75,6 +75,8 @@ class TlsFailure(StrEnum):
     """The peer does not speak TLS."""
     PROTOCOL = "protocol"
     """The two sides have no version or cipher in common, or the peer breaks the protocol."""
+    SERVER_NAME = "server_name"
+    """The client asks for no name, or for a name that leads to no broker of a gateway."""
     CLOSED = "closed"
     """The peer closed the connection."""
     TIMEOUT = "timeout"

@@ -16,8 +16,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -40,7 +40,7 @@ from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness
 from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.broker.group_queries import brokers
+from group_sidecar.proxy.broker.group_queries import Node, brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerError
 from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.listener_sections import Listener
@@ -69,7 +69,7 @@ from group_sidecar.proxy.listeners.ports import (
 from group_sidecar.proxy.listeners.predecessor import Predecessor
 from group_sidecar.proxy.listeners.server import Server
 from group_sidecar.proxy.runtime import garbage_collection
-from group_sidecar.proxy.runtime.addresses import Address, AddressBook
+from group_sidecar.proxy.runtime.addresses import Address, AddressBook, NodeNames
 from group_sidecar.proxy.runtime.compiled_modules import uncompiled_modules
 from group_sidecar.proxy.runtime.event_log import EventLog
 from group_sidecar.proxy.runtime.logging import log
@@ -290,9 +290,11 @@ class Sidecar:
             self._supervisor,
             self._brokers.probe_now,
         )
-        self._address_book = AddressBook(config.advertised_host, self._open_node)
-        host = config.client_listeners[0].listen.host
-        self._node_ports = NodePorts(host, config.gateway.first_port, self._ports.nodes if self._ports else {})
+        self._node_names = NodeNames(config.advertised_host)
+        self._address_book = AddressBook(self._node_names, self._open_node)
+        host, gateway = config.client_listeners[0].listen.host, config.gateway
+        passed = self._ports.nodes if self._ports else {}
+        self._node_ports = NodePorts(host, gateway.first_port, passed, strict=gateway.strict_ports)
 
     def _create_observers(self) -> None:
         """Creates the parts that get the facts about groups."""
@@ -534,7 +536,24 @@ class Sidecar:
             return self._session(self._broker_at(self._config.broker_address), counters.name, origin)
 
         counters = self._listeners[listener]
-        return ClientPort(counters, lambda: listener.upstream, new_session, self._handshakes[listener.name])
+        handshakes = self._handshakes[listener.name]
+        port = ClientPort(counters, lambda: listener.upstream, new_session, handshakes)
+        if self._config.mode == "gateway" and self._config.gateway.one_port:
+            return port._replace(by_name=partial(self._port_by_name, port))
+        return port
+
+    def _port_by_name(self, bootstrap: ClientPort, server_name: str | None) -> ClientPort | None:
+        """Returns the port to which a name leads at the only port of a gateway, or None if it leads to no broker."""
+        if server_name in self._config.gateway.bootstrap_names:
+            return bootstrap
+        node_id = None if server_name is None else self._node_names.node_of(server_name)
+        return None if node_id is None or node_id not in self._address_book else self._node_port(node_id)
+
+    def _node_port(self, node_id: int) -> ClientPort:
+        counters = self._gateway_counters
+        upstream = partial(self._address_book.upstream, node_id)
+        handshakes = self._handshakes[counters.name]
+        return ClientPort(counters, upstream, partial(self._node_session, node_id), handshakes)
 
     def _node_session(self, node_id: int, origin: Origin, peer: Address) -> Session:
         address = self._address_book.upstream(node_id)
@@ -553,15 +572,17 @@ class Sidecar:
         return next(iter(self._listeners.values()))
 
     def _open_node(self, node_id: int) -> int:
-        """Opens the gateway's port for a node, and returns the port's number."""
-        listeners = self._node_ports.open(node_id)
-        upstream = partial(self._address_book.upstream, node_id)
-        counters = self._gateway_counters
-        handshakes = self._handshakes[counters.name]
-        port = ClientPort(counters, upstream, partial(self._node_session, node_id), handshakes)
-        self._servers.start_soon(self._serve, listeners, port)
-        log.info("node opened", node=node_id, port=port_of(listeners), upstream=str(upstream()))
-        return port_of(listeners)
+        """Opens the gateway's port for a node, unless all nodes share one port. Returns the port's number."""
+        if self._config.gateway.one_port:
+            assert self._ports is not None
+            number = self._config.gateway.advertised_port or self._ports.port(self._gateway_counters.name)
+        else:
+            listeners = self._node_ports.open(node_id)
+            self._servers.start_soon(self._serve, listeners, self._node_port(node_id))
+            number = port_of(listeners)
+        upstream = str(self._address_book.upstream(node_id))
+        log.info("node opened", node=node_id, name=self._node_names.name(node_id), port=number, upstream=upstream)
+        return number
 
     async def _learn_nodes(self) -> None:
         """Opens the ports of all nodes once, for clients that know these ports from before a restart.
@@ -571,12 +592,20 @@ class Sidecar:
         while True:
             try:
                 async with self._broker_at(self._config.broker_address).state.own_connections.connect() as client:
-                    for node in await brokers(client):
-                        self._address_book.advertise(node.id, node.host, node.port)
-                self._node_ports.close_unused()
-                return
-            except (BrokerError, DecodeError, ListenError):
-                await trio.sleep(NODES_SECONDS)
+                    nodes = await brokers(client)
+                if self._open_all(nodes):
+                    self._node_ports.close_unused()
+                    return
+            except (BrokerError, DecodeError):
+                pass
+            await trio.sleep(NODES_SECONDS)
+
+    def _open_all(self, nodes: Iterable[Node]) -> bool:
+        """Opens the ports of nodes. Returns whether all of them are open."""
+        for node in nodes:
+            with suppress(ListenError):  # It is logged, and the other nodes are served.
+                self._address_book.advertise(node.id, node.host, node.port)
+        return not self._node_ports.failed
 
     # State that other parts read.
 
@@ -597,13 +626,15 @@ class Sidecar:
         return self.hand_over.may_accept.is_set() and not self._stop.is_set()
 
     def _readiness(self) -> Readiness:
-        """Returns the readiness of the bootstrap broker alone.
+        """Returns the readiness of the bootstrap broker, and of the brokers whose ports cannot be opened.
 
         A gateway stays ready while another broker is down, because clients can still connect and reach the rest of the
         cluster.
         """
         upstream = self._config.broker_address
-        return {str(upstream): {"reachable": self._brokers.is_reachable(upstream), "accepting": self._is_accepting}}
+        without_port = {f"node-{node_id}": {"listening": False} for node_id in self._node_ports.failed}
+        bootstrap = {"reachable": self._brokers.is_reachable(upstream), "accepting": self._is_accepting}
+        return {str(upstream): bootstrap, **without_port}
 
     def _probed(self) -> Mapping[str, bool]:
         upstream = self._config.broker_address

@@ -17,6 +17,7 @@ from group_sidecar.proxy.admin.sources import AdminSources, Unreachable
 _CONDITIONS = {
     "reachable": "does not answer the sidecar",
     "accepting": "gets no clients, because the sidecar is stopping",
+    "listening": "has no port at the gateway (gateway.first_port)",
 }
 """What it means that a readiness condition does not hold, as the end of a sentence about the broker."""
 

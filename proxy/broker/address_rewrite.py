@@ -1,7 +1,8 @@
 """Rewrites replies that a client must not get as the broker sent them.
 
-A gateway replaces the addresses in replies to Metadata, FindCoordinator, DescribeCluster and Produce. Every sidecar
-adapts the versions in ApiVersions replies. This module changes no other reply.
+A gateway replaces the addresses in replies to Metadata, FindCoordinator, DescribeCluster and Produce. `tail_rewrite`
+does so for the replies whose addresses come after all their records. Every sidecar adapts the versions in ApiVersions
+replies. This module changes no other reply.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -179,6 +180,11 @@ def scan_and_rewrite(api_key: int, version: int, frame: bytes, advertise: Advert
         changed = encode(rewrite_addresses(response, advertise), version).removeprefix(_NO_TOPICS) + rest
         changed = body[: tags - _THROTTLE_BYTES] + changed
     return framed_reply(int.from_bytes(frame[:4], "big", signed=True), frame[4:at] + changed)
+
+
+def rewrite_endpoint(endpoint: NodeEndpoint, advertise: Advertise) -> NodeEndpoint:
+    """Returns the address of a node's replacement. Raises ValueError if a gateway has no port for the node."""
+    return _with_advertised_address(endpoint, endpoint.node_id, advertise)
 
 
 def _advertised_address_bytes(address: bytes, advertise: Advertise) -> bytes:

@@ -1,21 +1,14 @@
 """Lists the versions of each API that may pass a gateway.
 
 A gateway's clients must never see a broker's own address. So a request passes only in a version whose reply is known to
-carry no broker address, or an address that `address_rewrite` replaces. A newer Kafka may add addresses to any API, as
-KIP-951 did. So an API that is not in this table is neither offered nor forwarded.
+carry no broker address, or an address that `address_rewrite` or `tail_rewrite` replaces. A newer Kafka may add
+addresses to any API, as KIP-951 did. So an API that is not in this table is neither offered nor forwarded.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
-
-LAST_FETCH_WITHOUT_ENDPOINTS = 15
-"""From v16, a Fetch reply may carry brokers' addresses after all its records (KIP-951). A consumer needs nothing else
-from v16, so a gateway does not offer v16. Otherwise a gateway would have to hold every fetched byte to find the
-addresses."""
-LAST_QUORUM_WITHOUT_LISTENERS = 1
-"""From v2 a DescribeQuorum reply carries the controllers' addresses (KIP-853)."""
 
 _NOT_DECODED: Mapping[ApiKey, int] = {
     ApiKey.CREATE_TOPICS: 7,
@@ -43,7 +36,7 @@ _NOT_DECODED: Mapping[ApiKey, int] = {
     ApiKey.ALTER_CLIENT_QUOTAS: 1,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
-    ApiKey.DESCRIBE_QUORUM: LAST_QUORUM_WITHOUT_LISTENERS,
+    ApiKey.DESCRIBE_QUORUM: 2,
     ApiKey.UPDATE_FEATURES: 2,
     ApiKey.DESCRIBE_PRODUCERS: 0,
     ApiKey.UNREGISTER_BROKER: 0,
@@ -55,6 +48,8 @@ _NOT_DECODED: Mapping[ApiKey, int] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
     ApiKey.SHARE_GROUP_HEARTBEAT: 1,
     ApiKey.SHARE_GROUP_DESCRIBE: 1,
+    ApiKey.SHARE_FETCH: 2,
+    ApiKey.SHARE_ACKNOWLEDGE: 2,
     ApiKey.ADD_RAFT_VOTER: 1,
     ApiKey.REMOVE_RAFT_VOTER: 0,
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: 0,
@@ -71,11 +66,10 @@ _NOT_DECODED: Mapping[ApiKey, int] = {
     ApiKey.UNREGISTER_CONTROLLER: 0,
 }
 """The newest version in Kafka 4.4 of each API that clients may send to a broker and that the sidecar does not
-decode."""
+decode completely."""
 
 GATEWAY_VERSIONS: Mapping[int, int] = MappingProxyType(
     {int(key): newest for key, newest in _NOT_DECODED.items()}
     | {int(key): api.versions[-1] for key, api in APIS.items()}
-    | {int(ApiKey.FETCH): LAST_FETCH_WITHOUT_ENDPOINTS}
 )
 """The newest version of each API that passes a gateway."""

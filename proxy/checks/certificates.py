@@ -18,6 +18,7 @@ from group_sidecar.proxy.config.listener_sections import ListenerTls, NamedCerti
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.listeners.listener_certificates import certificate_for
+from group_sidecar.proxy.runtime.addresses import NodeNames
 from group_sidecar.proxy.tls.contexts import (
     UnusableFileError,
     client_context,
@@ -181,15 +182,24 @@ def _check_names(config: Config) -> Iterator[Finding]:
     for index, listener in enumerate(config.listeners):
         if listener.tls is None:
             continue
-        tls, key, host = listener.tls, f"{listener_key(index, listener)}.tls", None
-        if config.mode == "gateway":
-            host = config.advertised_host
-            by_name = {name: named for named in tls.certificates for name in named.server_names}
-            if certificate_for(host.lower().rstrip("."), by_name, None) is not None:
-                host = None  # Clients get a further certificate, whose names are checked below.
-        yield from _check_own_names(f"{key}.certificate_file", tls.certificate_file, host)
+        tls, key = listener.tls, f"{listener_key(index, listener)}.tls"
+        by_name = {name: named for named in tls.certificates for name in named.server_names}
+        # If clients get a further certificate for a name, the certificate's names are checked below.
+        own: list[str | None] = [
+            name for name in _advertised_names(config) if certificate_for(name, by_name, None) is None
+        ]
+        for host in own or [None]:
+            yield from _check_own_names(f"{key}.certificate_file", tls.certificate_file, host)
         for number, named in enumerate(tls.certificates):
             yield from _check_server_names(f"{key}.certificates.{number}", named)
+
+
+def _advertised_names(config: Config) -> list[str]:
+    """Returns names at which clients reach a gateway, in lower case: the bootstrap names, and the name of one node."""
+    if config.mode != "gateway":
+        return []
+    host = NodeNames(config.advertised_host).name(0).lower().rstrip(".")
+    return [*config.gateway.bootstrap_names, host]
 
 
 def _check_own_names(key: str, file: Path, advertised_host: str | None) -> Iterator[Finding]:

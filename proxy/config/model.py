@@ -22,6 +22,7 @@ from pydantic_settings import (
 from group_sidecar.policies.all_policies import POLICIES
 from group_sidecar.policies.policy import Policy
 from group_sidecar.proxy.config.errors import Settings, error_lines
+from group_sidecar.proxy.config.gateway_section import Gateway
 from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.listener_sections import Listener, reject_conflicts
 from group_sidecar.proxy.config.own_connection import OwnConnection
@@ -29,7 +30,6 @@ from group_sidecar.proxy.config.sections import (
     AdminAccess,
     Answers,
     ConfiguredAddress,
-    Gateway,
     Journal,
     Log,
     Metrics,
@@ -140,6 +140,8 @@ class Config(BaseSettings):
             if len(self.listeners) > 1:
                 raise ValueError("listeners: mode gateway has one listener")
             listen = self.client_listeners[0].listen
+            if self.gateway.one_port and self.client_listeners[0].tls is None:
+                raise ValueError("gateway.one_port: needs a listener with tls, which shows the names")
             if self.gateway.advertise is None and listen.host in WILDCARDS:
                 raise ValueError(f"gateway.advertise: is required where listen is {listen}")
             if self.own_connection.address is not None:
@@ -184,7 +186,7 @@ class Config(BaseSettings):
 
     @property
     def advertised_host(self) -> str:
-        """The host under which clients reach the gateway."""
+        """The host under which clients reach the gateway, or the template for the names of its brokers."""
         return self.gateway.advertise or self.client_listeners[0].listen.host
 
     def enabled_policies(self) -> list[Policy]:

@@ -68,17 +68,6 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Gateway(Section):
-    """Settings of the gateway. Used only if `mode` is `gateway`."""
-
-    advertise: str | None = None
-    """The host at which clients reach the gateway. Default: the host of `listen`. Required if the host of `listen` is a
-    wildcard (`0.0.0.0` or `::`)."""
-    first_port: WholeNumber = Field(default=0, ge=0, le=0xFFFF)
-    """The gateway opens port `first_port` + N for the broker with node id N. With 0, or if that port is taken or above
-    65535, it opens any free port."""
-
-
 if TYPE_CHECKING:
     Policies = Section
 else:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
 
+from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
+
 LENGTH_BYTES: Final = 4
 _unpack_length: Final = struct.Struct(">i").unpack_from
 
@@ -29,6 +31,9 @@ class FrameAction(Enum):
     PEEK = "peek"
     """Forward the frame unchanged and decode a copy of the part that arrived with its first bytes. `FrameWalker` never
     gets this action: the session turns PEEK into PASS."""
+    EDIT = "edit"
+    """Forward the frame, but change its length and its end with the walker's `editor`. The session turns EDIT into HOLD
+    for a frame that has arrived whole."""
     NEED_MORE = "need_more"
     """The first bytes are not enough to decide. `inspect` is called again when more bytes have arrived."""
 
@@ -37,12 +42,13 @@ PASS: Final = FrameAction.PASS
 HOLD: Final = FrameAction.HOLD
 COPY: Final = FrameAction.COPY
 PEEK: Final = FrameAction.PEEK
+EDIT: Final = FrameAction.EDIT
 NEED_MORE: Final = FrameAction.NEED_MORE
 """The members as module constants, because Python looks up members of an enum slowly."""
 
 
 class PassedBytes(NamedTuple):
-    """Bytes to forward unchanged: complete frames, or a part of a frame."""
+    """Bytes to forward as they are: complete frames, or a part of a frame, which an editor may have changed."""
 
     data: bytes
 
@@ -74,7 +80,8 @@ class FrameWalker:
 
     Attributes:
         passing: how many bytes of the last forwarded frame have not arrived yet. A caller that forwards such bytes by
-            other means must subtract them.
+            other means must subtract them. Of an edited frame, only the bytes up to the next field are counted.
+        editor: changes the frame that is arriving, or None. `inspect` sets it before it returns EDIT.
     """
 
     def __init__(
@@ -87,6 +94,8 @@ class FrameWalker:
         self._buffer = b""
         self._position = 0
         self.passing = 0
+        self.editor: FrameEditor | None = None
+        self._edit_begins = False
         self._held_size = 0
         self._parts = bytearray()
 
@@ -106,13 +115,19 @@ class FrameWalker:
     def end(self) -> None:
         """Drops the held bytes and `inspect`, through which the walker and its session keep each other in memory."""
         self._inspect = _inspect_nothing
+        self.editor = None
         self._buffer, self._position = b"", 0
         self._parts = bytearray()
 
     @property
     def between_frames(self) -> bool:
         """Whether all frames that have begun are complete."""
-        return not (self.passing or self._held_size or self._position < len(self._buffer))
+        return not (self.is_forwarding or self._held_size or self._position < len(self._buffer))
+
+    @property
+    def is_forwarding(self) -> bool:
+        """Whether a forwarded or edited frame has not arrived completely."""
+        return bool(self.passing) or self.editor is not None
 
     @property
     def held_bytes(self) -> int:
@@ -167,14 +182,17 @@ class FrameWalker:
         else:
             self._buffer = held + chunk if held else chunk
 
-    def next(self) -> PassedBytes | HeldFrame | None:
+    def next(self) -> PassedBytes | HeldFrame | None:  # noqa: C901  Each call would cost every forwarded frame.
         """Returns the next bytes to forward or the next held frame, or None if more bytes are needed.
 
         Raises:
             BadFrameLength: the next frame has an impossible length.
+            FrameEditError: an edited frame cannot be changed.
         """
         if self._held_size:
             return self._held_frame()
+        if self.editor is not None and not self.passing:
+            return self._edited_part(self.editor)
         buffer, start, end = self._buffer, self._position, len(self._buffer)
         position = start
         while True:
@@ -182,7 +200,7 @@ class FrameWalker:
             self.passing -= step
             position += step
             left = end - position
-            if left < LENGTH_BYTES:
+            if left < LENGTH_BYTES or self.editor is not None:
                 break
             size = _unpack_length(buffer, position)[0]
             if not self.smallest <= size <= self._largest:
@@ -198,13 +216,32 @@ class FrameWalker:
             else:
                 if action is FrameAction.HOLD:
                     self._held_size = LENGTH_BYTES + size
+                self._edit_begins = action is FrameAction.EDIT
                 break
         self._move_to(position)
         if position > start:
             return PassedBytes(buffer if position - start == end else buffer[start:position])
+        if self._edit_begins and self.editor is not None:
+            return self._edited_part(self.editor)
         return self._held_frame() if self._held_size else None
 
-    def _held_frame(self) -> HeldFrame | None:
+    def _edited_part(self, editor: FrameEditor) -> PassedBytes | HeldFrame | None:
+        """Returns the next part of the edited frame, or None if more bytes are needed."""
+        buffer, start, end = self._buffer, self._position, len(self._buffer)
+        if self._edit_begins:
+            self._edit_begins = False
+            self._move_to(start + LENGTH_BYTES)
+            return PassedBytes(editor.length(buffer[start : start + LENGTH_BYTES]))
+        size = editor.skip(buffer, start, end)
+        self._held_size = editor.tail_bytes
+        if not size:
+            return self._held_frame() if self._held_size else None
+        stop = min(start + size, end)
+        self.passing = start + size - stop
+        self._move_to(stop)
+        return PassedBytes(buffer[start:stop])
+
+    def _held_frame(self) -> PassedBytes | HeldFrame | None:
         end = self._position + self._held_size
         if end > len(self._buffer):
             return None
@@ -212,6 +249,9 @@ class FrameWalker:
         frame = HeldFrame(self._buffer if whole else self._buffer[self._position : end])
         self._held_size = 0
         self._move_to(end)
+        if self.editor is not None:
+            editor, self.editor = self.editor, None
+            return PassedBytes(editor.edit(frame.data))
         return frame
 
     def _move_to(self, position: int) -> None:

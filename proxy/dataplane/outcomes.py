@@ -11,6 +11,7 @@ from itertools import count
 from typing import Literal, NamedTuple, Protocol, TypeAlias, final
 
 from group_sidecar.metrics.listener_counters import CloseReason
+from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
 
 OPAQUE = -1
@@ -84,6 +85,7 @@ class PendingReply(ABC):
         - HOLD: pass the frame to `reply` before it is forwarded.
         - COPY: forward the frame, and pass it to `reply` later.
         - PEEK: forward the frame, and pass its first bytes to the `reply` of `peeked` later.
+        - EDIT: change the frame with the `editor` while it is forwarded. A frame that has arrived whole is held.
         - PASS: forward the frame unread.
         - A HangUp: end the connection before any byte of the reply is forwarded.
         """
@@ -118,6 +120,10 @@ class PendingReply(ABC):
     def peeked(self) -> "PendingReply":
         """Returns the object that handles the reply's first bytes. Called after `classify_reply` has returned PEEK."""
         return self
+
+    def editor(self, size: int, origin: Origin, now: float) -> FrameEditor:
+        """Returns what changes the reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
+        raise NotImplementedError
 
     def max_reply_seconds(self) -> float:
         """Returns how many seconds the broker may take to reply, or 0 if unknown."""
@@ -254,6 +260,9 @@ class Dispatcher(Protocol):
 
     def reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> Reply:
         """Handles a reply, and returns what the client gets. For a reply already forwarded the result is ignored."""
+
+    def editor(self, pending: Pending, size: int, origin: Origin, now: float) -> FrameEditor:
+        """Returns what changes a reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
 
     def check_tls_client(self, origin: Origin) -> CloseReason | None:
         """Counts a client that speaks TLS. Returns why its connection ends, or None if all its bytes pass unread."""

@@ -27,8 +27,10 @@ from group_sidecar.codecs.headers import REPLY_HEAD, REQUEST_HEAD
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
+from group_sidecar.proxy.dataplane.frame_editor import FrameEditError
 from group_sidecar.proxy.dataplane.framing import (
     COPY,
+    EDIT,
     HOLD,
     LENGTH_BYTES,
     NEED_MORE,
@@ -610,7 +612,7 @@ class Session:
     @property
     def _has_no_in_flight(self) -> bool:
         """Whether the replies to all forwarded requests have arrived, to their last byte."""
-        return not self.in_flight and not self._replies.passing
+        return not self.in_flight and not self._replies.is_forwarding
 
     def _send_pending_answer(self) -> None:
         if self._pending_answer is None or not self._has_no_in_flight:
@@ -639,6 +641,8 @@ class Session:
                 item = replies.next() if replies.has_more and not self._close_reason else None
         except BadFrameLength:
             self._close_reason = CloseReason.BAD_FRAME_LENGTH
+        except FrameEditError:
+            self._close_reason = CloseReason.UNREADABLE
         if not self._close_reason:
             self._go_on()
         if self.replies_wait:
@@ -669,14 +673,15 @@ class Session:
             if injected or key == SASL_HANDSHAKE:
                 return self._hold_reply(self.dispatcher.check_reply_size(key, size))
             action = self._look_at_pending_reply(pending, key, size, buffer, start, end)
-            if action is not PASS:
+            if action is not PASS and action is not EDIT:
                 return action
         else:
             self.has_passed_reply = True
+            action = PASS
         self.in_flight.popleft()
         self.release_kept(kept)
         self.traffic.request_done(key, self._now - since)
-        return PASS
+        return action
 
     def _look_at_pending_reply(
         self, pending: Pending, key: int, size: int, buffer: bytes, start: int, end: int
@@ -692,6 +697,11 @@ class Session:
         elif action is PEEK:
             head = buffer[start + LENGTH_BYTES : min(stop, end)]
             self.dispatcher.defer_reply_head(pending, head, self.origin, self._now)
+        elif action is EDIT and stop > end:
+            self._replies.editor = self.dispatcher.editor(pending, size, self.origin, self._now)
+            return EDIT
+        elif action is EDIT:
+            return HOLD  # The whole reply has arrived, and need not be held any longer.
         elif action is not PASS:
             return self._hold_reply(action)
         return PASS
@@ -714,7 +724,7 @@ class Session:
     def _handle_reply(self, frame: bytes) -> None:
         _, key, since, pending, injected, kept = self.in_flight.popleft()
         self.release_kept(kept)
-        self._answer_bytes += REQUEST_COST + DEFERRED_BYTE_COST * len(frame)
+        self._answer_bytes += DEFERRED_COST if key == FETCH else REQUEST_COST + DEFERRED_BYTE_COST * len(frame)
         assert pending is not None  # A reply without a pending reply always passes.
         reply = self.dispatcher.reply(pending, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:

@@ -8,6 +8,7 @@ from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.authorization_cache import RULE_CHANGE_APIS
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.tail_rewrite import TAIL_APIS
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
 from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
@@ -25,7 +26,12 @@ from group_sidecar.proxy.handlers.observer import Observer
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from group_sidecar.proxy.handlers.reply_rewriter import ReplyRewriter, rewritten_apis
-from group_sidecar.proxy.handlers.rewritten_replies import ApiVersionsRequests, RewrittenReplies
+from group_sidecar.proxy.handlers.rewritten_replies import (
+    ApiVersionsRequests,
+    RewrittenReplies,
+    RewrittenTails,
+    TailRewriter,
+)
 from group_sidecar.proxy.handlers.rule_changes import RuleChanges
 from group_sidecar.proxy.handlers.sasl import SASL_APIS, SaslRequests
 from group_sidecar.proxy.handlers.unread_apis import NamedGroupWrites, TopicDeletions
@@ -102,7 +108,10 @@ class ApiTable:
         yield exchange_events.GROUP_ONLY_KEYS, NamedGroupWrites(observer)
         yield (ApiKey.DELETE_TOPICS,), TopicDeletions(copy)
         yield RULE_CHANGE_APIS, RuleChanges(self._access, copy)
-        yield (ApiKey.FETCH,), Fetches(observer, state.config.limits.inspected_frame)
+        tails = TailRewriter(state.advertise, observer, traffic) if state.advertise else None
+        yield (ApiKey.FETCH,), Fetches(observer, state.config.limits.inspected_frame, state.deferred, tails)
+        if tails is not None:
+            yield TAIL_APIS - {ApiKey.FETCH}, RewrittenTails(tails)
         api_versions = ApiVersionsRequests(rewriter, traffic, state.versions, self._api_versions)
         yield (ApiKey.API_VERSIONS,), api_versions
         kip40 = Kip40GroupMetadata(

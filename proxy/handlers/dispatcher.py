@@ -15,6 +15,7 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplyHandler
 from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.broker.principals import UNAUTHENTICATED
+from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.dataplane.outcomes import (
@@ -248,6 +249,10 @@ class BrokerDispatcher(DeferredReplyHandler):
             self.reply(pending, frame, origin, now)
         except Exception as error:  # noqa: BLE001  An error must not reach other connections.
             self._observer.warn("reply", self._pending_reply(pending).api_key, error)
+
+    def editor(self, pending: Pending, size: int, origin: Origin, now: float) -> FrameEditor:
+        """See Dispatcher."""
+        return self._pending_reply(pending).editor(size, origin, now)
 
     # Connections.
 

@@ -2,16 +2,24 @@
 
 The request is never decoded, because the reply to a follower contains the same as the reply to a consumer. A reply is
 forwarded before it is decoded. Only the first bytes of a long reply are decoded.
+
+In a gateway, a reply of v16 or later ends with addresses, which are replaced before the reply is forwarded.
 """
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.proxy.broker.deferred_replies import DeferredReplies, DeferredReplyHandler
+from group_sidecar.proxy.broker.tail_rewrite import has_tail
+from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
 from group_sidecar.proxy.dataplane.framing import COPY, PASS, PEEK, FrameAction
-from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
+from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, HangUp, Origin, Pending, PendingReply, Reply
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
 from group_sidecar.proxy.handlers.observer import Observer
+from group_sidecar.proxy.handlers.rewritten_replies import PendingTail, TailRewriter
 
 MAX_WHOLE_FETCH_BYTES = 65_536
 """Maximum bytes of a Fetch reply that is decoded whole. Only the first bytes of a longer reply are decoded."""
+HEAD_BYTES = 8_192
+"""Maximum bytes that are decoded of a long reply that is rewritten, because decoding a truncated reply is slow."""
 EMPTY_FETCH_BYTES = 18
 """Bytes of a Fetch reply without partitions. A reply with a partition is longer."""
 FETCH_INSPECTION_INTERVAL = 0.01
@@ -20,14 +28,30 @@ _FETCH = int(ApiKey.FETCH)
 
 
 class Fetches(ApiHandler):
-    """Handles Fetch. `longest`: bytes of the longest reply that is decoded."""
+    """Handles Fetch.
 
-    def __init__(self, observer: Observer, longest: int) -> None:
+    Args:
+        observer: learns how far logs reach.
+        longest: bytes of the longest reply that is decoded.
+        deferred: takes the replies that are decoded after they were forwarded.
+        tails: changes the addresses in replies; None if no address is rewritten.
+    """
+
+    def __init__(
+        self, observer: Observer, longest: int, deferred: DeferredReplies, tails: TailRewriter | None = None
+    ) -> None:
         super().__init__()
         self._observer = observer
         self._largest_whole = min(MAX_WHOLE_FETCH_BYTES, longest)
         self._inspection_due = 0.0
-        self._pending = {version: PendingFetch(self, version) for version in APIS[_FETCH].versions}
+        self._deferred = deferred
+        self._deferred_handler = _DeferredFetches(self)
+        self._pending: dict[int, PendingReply] = {
+            version: PendingFetch(self, version)
+            if tails is None or not has_tail(_FETCH, version)
+            else PendingRewrittenFetch(self, tails, version)
+            for version in APIS[_FETCH].versions
+        }
         """The pending replies by version. They hold no state of a request, so all requests share them."""
 
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
@@ -40,6 +64,18 @@ class Fetches(ApiHandler):
             return PASS
         self._inspection_due = now + FETCH_INSPECTION_INTERVAL
         return COPY if size <= self._largest_whole else PEEK
+
+    def is_inspected(self, size: int, now: float) -> bool:
+        """Returns whether a reply that is rewritten is also decoded. If so, the next one is not, for a short time."""
+        return self.classify_reply(size, now) is not PASS
+
+    def defer(self, pending: PendingReply, frame: bytes, origin: Origin, now: float) -> None:
+        """Has a reply decoded after it was forwarded. `frame`: without its length, or its first bytes."""
+        self._deferred.add(self._deferred_handler, pending, frame, origin, now)
+
+    def warn(self, error: Exception) -> None:
+        """Logs a reply that cannot be decoded."""
+        self._observer.warn("reply", _FETCH, error)
 
     def observe(self, version: int, frame: bytes, now: float, *, truncated: bool) -> None:
         """Learns how far the logs reach from a reply."""
@@ -73,3 +109,50 @@ class PendingFetch(PendingReply):
         """See PendingReply."""
         self._fetches.observe(self._version, frame, now, truncated=self._truncated)
         return UNCHANGED
+
+
+class PendingRewrittenFetch(PendingTail):
+    """The pending reply of a Fetch of one version in a gateway. The reply ends with addresses."""
+
+    __slots__ = ("_fetches", "_truncated", "_whole")
+
+    def __init__(self, fetches: Fetches, tails: TailRewriter, version: int) -> None:
+        super().__init__(tails, _FETCH, version)
+        self._fetches = fetches
+        self._whole = PendingFetch(fetches, version)
+        self._truncated = PendingFetch(fetches, version, truncated=True)
+
+    def classify_reply(self, size: int, now: float) -> FrameAction | HangUp:
+        """See PendingReply."""
+        return PASS if size <= EMPTY_FETCH_BYTES else super().classify_reply(size, now)
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        changed = super().reply(frame, origin, now)
+        if self._fetches.is_inspected(len(frame), now):
+            whole = len(frame) <= MAX_WHOLE_FETCH_BYTES
+            observed = self._whole if whole else self._truncated
+            self._fetches.defer(observed, frame if whole else frame[:HEAD_BYTES], origin, now)
+        return changed
+
+    def editor(self, size: int, origin: Origin, now: float) -> FrameEditor:
+        """See PendingReply."""
+        editor = self._tails.editor(_FETCH, self._version, size)
+        if self._fetches.is_inspected(size, now):
+            editor.on_head = lambda head: self._fetches.defer(self._truncated, head[:HEAD_BYTES], origin, now)
+        return editor
+
+
+class _DeferredFetches(DeferredReplyHandler):
+    """Decodes Fetch replies that were rewritten and forwarded."""
+
+    def __init__(self, fetches: Fetches) -> None:
+        self._fetches = fetches
+
+    def handle_deferred(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
+        """See DeferredReplyHandler."""
+        assert isinstance(pending, PendingFetch)
+        try:
+            pending.reply(frame, origin, now)
+        except Exception as error:  # noqa: BLE001  An error must not reach other connections.
+            self._fetches.warn(error)

@@ -1,14 +1,23 @@
 """Handles requests that are forwarded unread, and changes the replies to them.
 
 The APIs are Metadata, DescribeCluster, Produce and ApiVersions. `find_coordinator` handles FindCoordinator likewise.
-`ReplyRewriter` changes a reply.
+`ReplyRewriter` changes a reply. In a gateway, `RewrittenTails` handles the APIs whose replies end with addresses.
 """
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
-from group_sidecar.proxy.dataplane.framing import HOLD, PASS, FrameAction
+from group_sidecar.proxy.broker.tail_rewrite import (
+    MAX_HELD_BYTES,
+    RESERVED_BYTES,
+    TailEditor,
+    has_tail,
+    rewrite_held,
+)
+from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
+from group_sidecar.proxy.dataplane.framing import EDIT, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (
     UNCHANGED,
     Answer,
@@ -20,8 +29,10 @@ from group_sidecar.proxy.dataplane.outcomes import (
 )
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
 from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
+from group_sidecar.proxy.handlers.observer import CLOSED, Observer
 from group_sidecar.proxy.handlers.reply_rewriter import ReplyRewriter
 
+LONGEST_EDITED = 0x7FFFFFFF - RESERVED_BYTES
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
@@ -103,3 +114,77 @@ class ApiVersionsRequests(RewrittenReplies):
         if self._versions.is_kafka_0_9:
             return Answer(lambda at: self._replies.reply_for_kafka_0_9(version, number))
         return Answer(lambda at: self._replies.unsupported(number, version))
+
+
+class TailRewriter:
+    """Changes the replies of a gateway that end with addresses.
+
+    Args:
+        advertise: the address book of the gateway.
+        observer: logs replies that cannot be changed.
+        traffic: counts replies that cannot be changed.
+    """
+
+    def __init__(self, advertise: Advertise, observer: Observer, traffic: TrafficCounters) -> None:
+        self._advertise = advertise
+        self._observer = observer
+        self._traffic = traffic
+
+    def rewritten(self, api_key: int, version: int, frame: bytes) -> bytes | None:
+        """See `rewrite_held`."""
+        return rewrite_held(api_key, version, frame, self._advertise)
+
+    def editor(self, api_key: int, version: int, size: int) -> TailEditor:
+        """Returns what changes a long reply of `size` bytes while it is forwarded."""
+
+        def failed(error: Exception) -> None:
+            self._traffic.decode_failed(api_key)
+            self._observer.warn("reply", api_key, error, CLOSED)
+
+        return TailEditor(api_key, version, size, self._advertise, failed)
+
+
+class RewrittenTails(ApiHandler):
+    """Handles APIs of a gateway whose replies end with addresses: ShareFetch, ShareAcknowledge and DescribeQuorum."""
+
+    def __init__(self, tails: TailRewriter) -> None:
+        super().__init__()
+        self._tails = tails
+
+    def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
+        """See ApiHandler."""
+        return PendingTail(self._tails, api_key, version) if has_tail(api_key, version) else None
+
+
+class PendingTail(PendingReply):
+    """The pending reply to a request that was not read. The reply ends with addresses."""
+
+    __slots__ = ("_api_key", "_tails", "_version")
+
+    def __init__(self, tails: TailRewriter, api_key: int, version: int) -> None:
+        self._tails = tails
+        self._api_key = api_key
+        self._version = version
+
+    @property
+    def api_key(self) -> int:
+        """See PendingReply."""
+        return self._api_key
+
+    def classify_reply(self, size: int, now: float) -> FrameAction | HangUp:
+        """See PendingReply."""
+        if size <= MAX_HELD_BYTES:
+            return HOLD
+        return EDIT if size <= LONGEST_EDITED else HangUp(CloseReason.UNREADABLE)
+
+    def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        return Reply(self._tails.rewritten(self._api_key, self._version, frame))
+
+    def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
+        """See PendingReply."""
+        return Reply(hang_up=CloseReason.UNREADABLE)
+
+    def editor(self, size: int, origin: Origin, now: float) -> FrameEditor:
+        """See PendingReply."""
+        return self._tails.editor(self._api_key, self._version, size)

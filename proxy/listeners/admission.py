@@ -32,12 +32,15 @@ class ClientPort(NamedTuple):
         upstream: returns the current address of the broker.
         new_session: makes a session. The arguments are the client and the broker's socket address.
         handshakes: what comes before the first Kafka request; None if nothing does.
+        by_name: maps the name that a client asks for when TLS begins (SNI) to the port of its broker, or to None if the
+            client is refused. None if names choose no broker.
     """
 
     counters: ListenerCounters
     upstream: Callable[[], Address]
     new_session: Callable[[Origin, Address], Session]
     handshakes: ListenerHandshakes | None = None
+    by_name: "Callable[[str | None], ClientPort | None] | None" = None
 
 
 class AdmissionLimits(NamedTuple):

@@ -2,8 +2,9 @@
 
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import trio
 
@@ -20,14 +21,26 @@ from group_sidecar.proxy.tls.subject import subject_of
 
 PROXY_HEADER_CHUNK = 4_096
 """Bytes of one read of a PROXY header. What follows the header is kept."""
+UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))
+"""A TLS record with the fatal alert unrecognized_name (RFC 6066, 3)."""
+MAX_LOGGED_NAME = 253
+"""How many characters of a client's name are logged. No host name is longer."""
 _Done = TypeVar("_Done")
+LeadsToBroker: TypeAlias = Callable[[str | None], bool]
+"""Returns whether a name leads to a broker. The name is in lower case; None if the client asks for none."""
 
 
 class AcceptedEndpoint(NamedTuple):
-    """A client's endpoint, with the subject of the client's verified certificate; None if there is no certificate."""
+    """A client's endpoint.
+
+    Attributes:
+        subject: the subject of the client's verified certificate; None if there is no certificate.
+        server_name: the name that the client has asked for, in lower case; None if it asked for none.
+    """
 
     endpoint: EndpointSocket
     subject: str | None = None
+    server_name: str | None = None
 
 
 class UpstreamEndpoint(NamedTuple):
@@ -84,13 +97,16 @@ class ListenerHandshakes:
         finally:
             client.detach()
 
-    async def accept(self, descriptor: int, host: str, received: bytes) -> AcceptedEndpoint:
+    async def accept(
+        self, descriptor: int, host: str, received: bytes, leads_to_broker: LeadsToBroker | None = None
+    ) -> AcceptedEndpoint:
         """Returns the endpoint of a client that has connected.
 
         Args:
             descriptor: the client's non-blocking socket. If the function raises, the caller still owns it.
             host: the client's host.
             received: what the client has sent after its PROXY header.
+            leads_to_broker: decides whether a client may ask for a name; None if clients may ask for any name.
 
         Raises:
             HandshakeError: the client's TLS handshake failed.
@@ -99,12 +115,13 @@ class ListenerHandshakes:
             return AcceptedEndpoint(EndpointSocket(descriptor, received))
         client = socket.socket(fileno=descriptor)
         try:
-            attempt = partial(_serve_handshake, client, self._for_clients, host, received)
-            state = await self._handshake(TlsSide.CLIENT, attempt)
+            attempt = partial(_serve_handshake, client, self._for_clients, host, received, leads_to_broker)
+            state, name = await self._handshake(TlsSide.CLIENT, attempt)
         finally:
             client.detach()
         certificate = state.tls.getpeercert(binary_form=True)  # OpenSSL keeps it for sessions that are resumed.
-        return AcceptedEndpoint(TlsEndpoint(descriptor, state), subject_of(certificate) if certificate else None)
+        subject = subject_of(certificate) if certificate else None
+        return AcceptedEndpoint(TlsEndpoint(descriptor, state), subject, name)
 
     async def connect(
         self, upstream: socket.socket, host: str, client_host: str, subject: str | None
@@ -155,12 +172,26 @@ def handshakes_of(listener: Listener, counters: ListenerCounters, seconds: float
 
 
 async def _serve_handshake(
-    client: socket.socket, certificates: ListenerCertificates, host: str, received: bytes
-) -> TlsState:
-    """Does the handshake of a client with the certificate that it asks for. Raises HandshakeError."""
+    client: socket.socket,
+    certificates: ListenerCertificates,
+    host: str,
+    received: bytes,
+    leads_to_broker: LeadsToBroker | None,
+) -> tuple[TlsState, str | None]:
+    """Does the handshake of a client with the certificate that it asks for. Returns the name that it asks for, too.
+
+    Raises:
+        HandshakeError: the handshake failed.
+    """
     hello = await read_client_hello(client, received)
-    context = certificates.choose(hello.server_name())
-    return await handshake(client, context, host, received=bytes(hello.received))
+    name = hello.server_name()
+    # Bytes that are no ClientHello have no name. OpenSSL refuses them with a better reason.
+    if leads_to_broker is not None and hello.is_client_hello and not leads_to_broker(name):
+        with suppress(OSError):
+            client.send(UNRECOGNIZED_NAME)
+        asked = f"the name {name[:MAX_LOGGED_NAME]}" if name else "no name (SNI)"
+        raise HandshakeError(TlsFailure.SERVER_NAME, f"the client asks for {asked}, which leads to no broker")
+    return await handshake(client, certificates.choose(name), host, received=bytes(hello.received)), name
 
 
 async def _read_proxy_header(client: socket.socket, seconds: float) -> ProxyHeader:

@@ -15,17 +15,23 @@ class NodePorts:
     Args:
         host: where the ports listen.
         first_port: the port of the broker with id 0. The next brokers have the next ports. 0 picks free ports.
+        strict: whether a broker gets no other port if its own one cannot be opened.
         passed: the passed sockets by broker id.
 
     Attributes:
         opened: the sockets of the open ports, by broker id.
+        failed: by broker id, why a port cannot be opened.
     """
 
-    def __init__(self, host: str, first_port: int, passed: Mapping[int, list[socket.socket]]) -> None:
+    def __init__(
+        self, host: str, first_port: int, passed: Mapping[int, list[socket.socket]], *, strict: bool = False
+    ) -> None:
         self._host = host
         self._first_port = first_port
+        self._strict = strict
         self._passed = dict(passed)
         self.opened: dict[int, list[socket.socket]] = {}
+        self.failed: dict[int, str] = {}
 
     @property
     def has_unused(self) -> bool:
@@ -33,15 +39,33 @@ class NodePorts:
         return bool(self._passed)
 
     def open(self, node_id: int) -> list[socket.socket]:
-        """Opens the port of a broker, or any free port if its own cannot be opened. Returns the listening sockets.
+        """Opens the port of a broker. Returns the listening sockets.
+
+        If the port cannot be opened, opens any free port, unless the ports are strict.
 
         Raises:
             ListenError: no port can be opened.
         """
+        try:
+            opened = self._open(node_id)
+        except ListenError as error:
+            if self.failed.get(node_id) != str(error):
+                log.error("the port of a node cannot be opened", node=node_id, cause=str(error))
+            self.failed[node_id] = str(error)
+            raise
+        self.failed.pop(node_id, None)
+        self.opened[node_id] = opened
+        return opened
+
+    def _open(self, node_id: int) -> list[socket.socket]:
         first = self._first_port
-        wanted = Address(self._host, first + node_id if 0 < first <= 0xFFFF - node_id else 0)
-        self.opened[node_id] = self._take_passed(node_id, wanted) or _listen_near(wanted, node_id)
-        return self.opened[node_id]
+        fits = 0 < first <= 0xFFFF - node_id
+        if self._strict and not fits:
+            raise ListenError(f"node {node_id} needs port {first + node_id} (gateway.first_port)")
+        wanted = Address(self._host, first + node_id if fits else 0)
+        if passed := self._take_passed(node_id, wanted):
+            return passed
+        return listen(wanted) if self._strict else _listen_near(wanted, node_id)
 
     def close_unused(self) -> None:
         """Closes the passed sockets of brokers that the cluster does not have."""

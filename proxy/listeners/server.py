@@ -191,7 +191,9 @@ class Server:
         """Does the handshakes of a client and of its broker connection, and joins both."""
         try:
             pending = await self._with_counted_host(pending, port)
-            client, subject = await self._client_endpoint(pending, port)
+            client, subject, server_name = await self._client_endpoint(pending, port)
+            if port.by_name is not None:
+                port, pending = _named(port.by_name(server_name), pending)
             upstream, target = await self._upstream_endpoint(pending, port, subject)
         except _Refused as refused:
             self._admission.refuse(pending.client, port, refused.reason, pending.counted_host)
@@ -225,7 +227,9 @@ class Server:
         if port.handshakes is None:
             return AcceptedEndpoint(EndpointSocket(pending.client))
         try:
-            return await port.handshakes.accept(pending.client, pending.host, pending.received)
+            by_name = port.by_name
+            leads_to_broker = None if by_name is None else lambda name: by_name(name) is not None
+            return await port.handshakes.accept(pending.client, pending.host, pending.received, leads_to_broker)
         except HandshakeError as error:
             where = {"client": pending.host, "listener": port.counters.name, "reason": error.failure.value}
             self._admission.warn("a client's TLS handshake failed", str(error), **where)
@@ -277,6 +281,13 @@ class Server:
                 return await _connected(attempt)
             self._admission.forget_target(address)
         return await connect(address)
+
+
+def _named(port: ClientPort | None, pending: PendingClient) -> tuple[ClientPort, PendingClient]:
+    """Returns the port to which a client's name leads, and the client with the address of that broker."""
+    if port is None:
+        raise _Refused(CloseReason.TLS_HANDSHAKE)
+    return port, pending._replace(address=port.upstream())
 
 
 class _Refused(Exception):

@@ -52,6 +52,37 @@ def network_of(host: str) -> str:
     return ":".join(host.split(":")[:IPV6_NETWORK]) if ":" in host else host
 
 
+NODE = "{node}"
+"""Stands for a node id in the template of the brokers' names."""
+LARGEST_NODE_ID = 0x7FFFFFFF
+
+
+class NodeNames:
+    """The names under which a gateway's clients reach the brokers.
+
+    `template`: one host for all brokers, or a host name with `NODE` in place of the node id, in lower case.
+    """
+
+    def __init__(self, template: str) -> None:
+        self._start, self._mark, self._end = template.partition(NODE)
+
+    @property
+    def is_template(self) -> bool:
+        """Whether each broker has a name of its own."""
+        return bool(self._mark)
+
+    def name(self, node_id: int) -> str:
+        """Returns the name of a node."""
+        return f"{self._start}{node_id}{self._end}" if self._mark else self._start
+
+    def node_of(self, name: str) -> int | None:
+        """Returns the id of the node that has a name, in lower case. Returns None for any other name."""
+        digits = name[len(self._start) : len(name) - len(self._end)]
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(LARGEST_NODE_ID))):
+            return None
+        return int(digits) if self._mark and self.name(int(digits)) == name else None
+
+
 class AddressBook:
     """The addresses that a gateway's clients use instead of the brokers' addresses.
 
@@ -59,12 +90,12 @@ class AddressBook:
     the new address.
 
     Args:
-        advertised_host: the host under which clients reach the gateway.
+        names: the names under which clients reach the nodes.
         open_node: opens the port for a new node, and returns the port's number.
     """
 
-    def __init__(self, advertised_host: str, open_node: Callable[[int], int]) -> None:
-        self._advertised_host = advertised_host
+    def __init__(self, names: NodeNames, open_node: Callable[[int], int]) -> None:
+        self._names = names
         self._open_node = open_node
         self._ports: dict[int, int] = {}
         self._upstreams: dict[int, Address] = {}
@@ -80,7 +111,10 @@ class AddressBook:
         self._upstreams[node_id] = Address(host, port)
         if node_id not in self._ports:
             self._ports[node_id] = self._open_node(node_id)
-        return self._advertised_host, self._ports[node_id]
+        return self._names.name(node_id), self._ports[node_id]
+
+    def __contains__(self, node_id: int) -> bool:
+        return node_id in self._ports
 
     def upstream(self, node_id: int) -> Address:
         """Returns the current address of a node's broker. Raises KeyError for an unknown node."""

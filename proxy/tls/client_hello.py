@@ -67,6 +67,11 @@ class ClientHelloReader:
             self.is_complete = not self._may_go_on()
         self._next_record = start
 
+    @property
+    def is_client_hello(self) -> bool:
+        """Whether the bytes begin as a ClientHello does."""
+        return self._header[:1] == bytes((_CLIENT_HELLO,))
+
     def server_name(self) -> str | None:
         """Returns the name that the client asks for, in lower case and without a dot at its end; None without a name.
 

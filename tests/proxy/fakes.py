@@ -21,6 +21,7 @@ from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
 from group_sidecar.proxy.dataplane.connections import NO_BUDGET, NO_TIMEOUTS, ConnectionManager
 from group_sidecar.proxy.dataplane.event_loop import run_in_task
+from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
 from group_sidecar.proxy.dataplane.framing import FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (
     UNCHANGED,
@@ -123,6 +124,9 @@ class PassthroughDispatcher:
 
     def defer_reply_head(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
         raise AssertionError("nothing is to be shown in part")
+
+    def editor(self, note: Any, size: int, origin: Origin, now: float) -> FrameEditor:
+        raise AssertionError("no reply was to be edited")
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         pass

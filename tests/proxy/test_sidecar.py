@@ -29,7 +29,7 @@ from group_sidecar.coordinator.model.facts import ClientRefused, CoordinatorMove
 from group_sidecar.proxy import hand_over
 from group_sidecar.proxy import sidecar as whole
 from group_sidecar.proxy.broker.group_queries import brokers
-from group_sidecar.proxy.broker.kafka_client import BrokerClosed, KafkaClient, connect
+from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, KafkaClient, connect
 from group_sidecar.proxy.config.model import Config, ConfigError
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.poller import Poller
@@ -496,6 +496,27 @@ async def test_gateway_ports_follow_node_ids(nursery: trio.Nursery) -> None:
             taken, free = await brokers(client)
     assert taken.port not in (0, base + 1)  # The port is in use. Any other port is better than none.
     assert free.port == base + 2
+    nursery.cancel_scope.cancel()
+
+
+async def test_strict_port_that_is_taken_is_a_fault(nursery: trio.Nursery) -> None:
+    """If a strict port is taken, replies with the broker's address close, and the sidecar is not ready until then."""
+    cluster = Cluster()
+    first, base = two_ports()
+    upstream = await cluster.start(nursery, 1)
+    cluster.nodes[2] = upstream
+    settings = {"mode": "gateway", "gateway": {"advertise": "127.0.0.1", "first_port": base, "strict_ports": True}}
+    async with sidecar(upstream, **settings) as (at, _):
+        with first:
+            async with connect(*at.listen) as client:
+                with pytest.raises(BrokerError):
+                    await brokers(client)
+            status, body = await get(at.admin, "/readyz")
+            assert status == 503
+            assert b"node-1" in body
+        async with connect(*at.listen) as client:
+            assert {node.id: node.port for node in await brokers(client)} == {1: base + 1, 2: base + 2}
+        assert b"node-1" not in (await get(at.admin, "/readyz"))[1]
     nursery.cancel_scope.cancel()
 
 

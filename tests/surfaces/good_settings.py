@@ -20,7 +20,7 @@ FULL: Settings = {
     },
     "sidecar_id": "sidecar-1",
     "mode": "sidecar",
-    "gateway": {"advertise": "kafka.example", "first_port": 30_000},
+    "gateway": {"advertise": "broker-{node}.kafka.example", "first_port": 30_000, "strict_ports": True},
     "own_connection": {
         "address": "broker:9094",
         "sasl": {"mechanism": "SCRAM-SHA-512", "username": "sidecar", "password_file": "password"},

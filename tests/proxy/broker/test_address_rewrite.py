@@ -24,7 +24,7 @@ from group_sidecar.proxy.broker.address_rewrite import (
     rewrite_addresses,
     scan_and_rewrite,
 )
-from group_sidecar.proxy.broker.gateway_apis import LAST_FETCH_WITHOUT_ENDPOINTS
+from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.dataplane.framing import LENGTH_BYTES
 from tests.codecs.declarations import brought_down, full_sample, null_sample
 from tests.codecs.strategies import structs
@@ -190,15 +190,16 @@ def test_gateway_offers_known_apis_only() -> None:
     unknown = ApiVersion(api_key=95, min_version=0, max_version=0)
     told = replace(told, api_keys=(*told.api_keys, unknown))
     offered = offered_api_versions(told, INSPECTED, {}, gateway=True, serve=False)
-    assert ranges_of(offered) == {"DELETE_TOPICS": (0, 6), "DESCRIBE_QUORUM": (0, 1)}
+    assert ranges_of(offered) == {"DELETE_TOPICS": (0, 6), "DESCRIBE_QUORUM": (0, 2)}
 
 
 def test_gateway_caps_fetch_version() -> None:
-    """A gateway offers Fetch up to the last version without node endpoints."""
-    told = offering(FETCH=(4, 18), **BOTH)
+    """A gateway offers Fetch up to the last version whose addresses it can replace."""
+    assert GATEWAY_VERSIONS[ApiKey.FETCH] == 18
+    told = offering(FETCH=(4, 19), **BOTH)
     assert ranges_of(offered_api_versions(told, INSPECTED, {}, gateway=True, serve=True))["FETCH"] == (
         4,
-        LAST_FETCH_WITHOUT_ENDPOINTS,
+        18,
     )
     assert ranges_of(offered_api_versions(offering(FETCH=(4, 11)), INSPECTED, {}, gateway=True, serve=False))[
         "FETCH"

@@ -305,6 +305,24 @@ def test_further_certificate_of_gateway(authority: Authority) -> None:
     assert advertising("kafka.test") == [f"warning listeners.0 (A).tls.certificate_file: {text}"]
 
 
+def test_certificate_of_gateway_with_names(authority: Authority) -> None:
+    """The certificate of a gateway with names must contain the bootstrap names and the names of the brokers."""
+    certificate = issue(authority, "kafka.example", "*.kafka.example")
+    config = listening(tls=certificate.settings)
+
+    def advertising(template: str, *bootstrap: str) -> list[str]:
+        changes = {"advertise": template, "one_port": True, "bootstrap_names": bootstrap}
+        gateway = config.gateway.model_copy(update=changes)
+        return found(config.model_copy(update={"mode": "gateway", "gateway": gateway}))
+
+    assert advertising("b-{node}.kafka.example", "kafka.example") == []
+    start = f"warning listeners.0 (A).tls.certificate_file: {certificate.certificate_file} is for kafka.example"
+    [line] = advertising("b-{node}.kafka.test", "kafka.example")
+    assert line == f"{start}, *.kafka.example, and the gateway advertises b-0.kafka.test"
+    [line] = advertising("b-{node}.kafka.example", "kafka.test")
+    assert line == f"{start}, *.kafka.example, and the gateway advertises kafka.test"
+
+
 def self_signed(key: PrivateKey, ends: datetime, *names: str) -> bytes:
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "own")])
     begins = min(NOW, ends) - timedelta(days=1)

@@ -190,6 +190,23 @@ def test_config_is_immutable() -> None:
             {"mode": "gateway", "listen": "0.0.0.0:9092"},
             "gateway.advertise: is required where listen is 0.0.0.0:9092",
         ),
+        (
+            {"gateway": {"advertise": "b-{node}-{node}"}},
+            "gateway.advertise: may have {node} once, and no other braces",
+        ),
+        (
+            {"gateway": {"advertise": "x" * 60 + "{node}"}},
+            "gateway.advertise: must be a host name with {node} in it, for instance broker-{node}.kafka.example",
+        ),
+        ({"gateway": {"strict_ports": True}}, "gateway: strict_ports: needs first_port"),
+        (
+            {"gateway": {"one_port": True, "advertise": "b-{node}", "bootstrap_names": ["b-2"]}},
+            "gateway: bootstrap_names: b-2 is the name of the broker with node id 2",
+        ),
+        (
+            {"mode": "gateway", "gateway": {"one_port": True, "advertise": "b-{node}", "bootstrap_names": ["k"]}},
+            "gateway.one_port: needs a listener with tls, which shows the names",
+        ),
     ],
 )
 def test_fault_names_file_and_path(write: Any, settings: dict[str, Any], line: str) -> None:

@@ -12,6 +12,7 @@ from group_sidecar.policies.policy import Policy
 from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.authorization_cache import RULE_CHANGE_APIS
 from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.tail_rewrite import TAIL_APIS
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, HangUp, Origin, PendingReply
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
@@ -21,7 +22,7 @@ from group_sidecar.proxy.handlers.fetches import Fetches
 from group_sidecar.proxy.handlers.find_coordinator import FindCoordinatorRequests
 from group_sidecar.proxy.handlers.group_requests import GroupQuestions, GroupRequests
 from group_sidecar.proxy.handlers.reply_rewriter import ADDRESS_APIS
-from group_sidecar.proxy.handlers.rewritten_replies import ApiVersionsRequests, RewrittenReplies
+from group_sidecar.proxy.handlers.rewritten_replies import ApiVersionsRequests, RewrittenReplies, RewrittenTails
 from group_sidecar.proxy.handlers.rule_changes import RuleChanges
 from group_sidecar.proxy.handlers.sasl import SASL_APIS, SaslRequests
 from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
@@ -65,6 +66,7 @@ def handlers(state: BrokerState) -> dict[int, ApiHandler]:
             (
                 (ADDRESS_APIS - FIND_COORDINATOR, RewrittenReplies, PASS),
                 (FIND_COORDINATOR, FindCoordinatorRequests, PASS),
+                (TAIL_APIS - {ApiKey.FETCH}, RewrittenTails, PASS),
             ),
         ),
     ],

@@ -4,7 +4,9 @@ Offered versions must be capped. No request may bypass a policy undecoded, and n
 through a gateway. Everything else is forwarded unchanged.
 """
 
+import re
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
+from group_sidecar.proxy.broker.tail_rewrite import has_tail
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
 from tests.codecs.declarations import brought_down, full_sample, zero
 from tests.codecs.kafka_schemas import KafkaSchemas
@@ -226,9 +229,9 @@ def test_gateway_classifies_each_fetch() -> None:
     for number in (1, 2, 3):
         frame = raw_request(ApiKey.FETCH, GATEWAY_VERSIONS[ApiKey.FETCH], bytes(40), number)
         assert line.client(frame) == [ToUpstream(frame)]
-        reply = framed_reply(number, bytes(64))
+        reply = framed_reply(number, bytes(11) + b"\2" + bytes(16) + b"\1" + bytes(2))
         assert line.upstream(reply) == [ToClient(reply)]
-    frame = raw_request(ApiKey.FETCH, 16, bytes(40), 4)
+    frame = raw_request(ApiKey.FETCH, 19, bytes(40), 4)
     assert line.client(frame) == [Close(CloseReason.UNSUPPORTED_VERSION)]
 
 
@@ -307,32 +310,55 @@ def test_gateway_closes_on_overlong_metadata() -> None:
 
 def test_table_of_passable_versions_is_kafkas() -> None:
     """The gateway's table has all APIs that Kafka brokers serve, without versions whose addresses stay unrewritten."""
-    rewritten = {message.KEY for message in ADDRESS_APIS}
-    served, addressed = {}, {}
+    served, unhandled = {}, set()
     for key, name in schemas.api_keys().items():
         if not schemas.versions(f"{name}Request") or "broker" not in schemas.listeners(f"{name}Request"):
             continue
         versions = schemas.versions(f"{name}Response")
-        bare = [v for v in versions if key in rewritten or not tells_addresses(f"{name}Response", v)]
-        if bare:
-            served[key] = bare[-1]
-        if bare[-1:] != [versions[-1]]:
-            addressed[name] = bare[-1] if bare else None
+        served[key] = versions[-1]
+        unhandled |= {(name, v) for v in versions if tells_addresses(f"{name}Response", v) and not is_rewritten(key, v)}
     assert served == GATEWAY_VERSIONS
-    assert addressed == {"Fetch": 15, "DescribeQuorum": 1, "ShareFetch": None, "ShareAcknowledge": None}
+    assert not unhandled
 
 
-NO_BROKERS = {"DescribeAclsResponse", "DeleteAclsResponse", "StreamsGroupHeartbeatResponse"}
-"""Replies whose hosts belong to ACLs, or are chosen by applications of Kafka Streams."""
+def test_replies_with_addresses_are_listed() -> None:
+    """The page on limits lists exactly the replies of Kafka's brokers that have an address in some version."""
+    addressed = {
+        name
+        for key, name in schemas.api_keys().items()
+        if "broker" in schemas.listeners(f"{name}Request")
+        and any(tells_addresses(f"{name}Response", v) for v in schemas.versions(f"{name}Response"))
+    }
+    page = (Path(__file__).parents[3] / "docs/listeners.md").read_text()
+    rows = page.split("| reply | addresses |", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
+    assert {row.split("|")[1].strip().strip("`") for row in rows} == addressed
+
+
+def is_rewritten(key: int, version: int) -> bool:
+    """Whether a gateway replaces the addresses in a reply."""
+    return key in {message.KEY for message in ADDRESS_APIS} or has_tail(key, version)
+
+
+NO_NODES = {
+    "DescribeAclsResponse": "Resources.Acls.Host",
+    "DeleteAclsResponse": "FilterResults.MatchingAcls.Host",
+    "StreamsGroupHeartbeatResponse": "PartitionsByUserEndpoint",
+    "StreamsGroupDescribeResponse": "Groups.Members.UserEndpoint",
+}
+"""Fields whose hosts belong to ACLs, or are chosen by applications of Kafka Streams."""
+ADDRESS_WORDS = {"Host", "Port", "Listener", "Listeners", "Endpoint", "Endpoints", "Address"}
+NO_ADDRESSES = {"ClientHost", "EndpointType", "EndpointInformationEpoch"}
+"""Fields with such a word that contain no address of a node. `ClientHost` is the host of a group's member."""
 
 
 def tells_addresses(message: str, version: int) -> bool:
-    """Whether a reply has a field for a node's host. The hosts of group members have another field name."""
+    """Whether a reply has a field for a node's address."""
 
-    def hosts(fields: Any, path: str = "") -> Any:
+    def places(fields: Any, path: str = "") -> Any:
         for field in fields:
-            if field.name == "Host" and "UserEndpoint" not in path:
-                yield field
-            yield from hosts(field.fields, f"{path}.{field.name}")
+            if field.name not in NO_ADDRESSES and ADDRESS_WORDS.intersection(re.findall("[A-Z][a-z]+", field.name)):
+                yield path + field.name
+            yield from places(field.fields, f"{path}{field.name}.")
 
-    return message not in NO_BROKERS and any(hosts(schemas.fields(message, version)))
+    own = NO_NODES.get(message, "nowhere")
+    return any(not place.startswith(own) for place in places(schemas.fields(message, version)))

@@ -10,7 +10,7 @@ from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.listeners import server as server_module
 from group_sidecar.proxy.listeners.acceptor import Acceptor
 from group_sidecar.proxy.listeners.admission import AdmissionLimits
-from group_sidecar.proxy.listeners.handshakes import AcceptedEndpoint, ListenerHandshakes
+from group_sidecar.proxy.listeners.handshakes import AcceptedEndpoint, LeadsToBroker, ListenerHandshakes
 from tests.proxy.fakes import RunningProxy, holds, read_frame, read_to_end, reply_frame, request_frame, running_proxy
 from tests.proxy.listeners.tls_shell import listener, proxy
 
@@ -158,10 +158,12 @@ async def test_failed_handshake_ends_one_connection(capsys: pytest.CaptureFixtur
     """An unexpected exception in a handshake closes its connection only, and the connection no longer counts."""
 
     class Failing(ListenerHandshakes):
-        async def accept(self, descriptor: int, host: str, received: bytes) -> AcceptedEndpoint:
+        async def accept(
+            self, descriptor: int, host: str, received: bytes, leads_to_broker: LeadsToBroker | None = None
+        ) -> AcceptedEndpoint:
             if failures:
                 raise failures.pop()
-            return await super().accept(descriptor, host, received)
+            return await super().accept(descriptor, host, received, leads_to_broker)
 
     failures: list[Exception] = [TypeError("as if")]
     with_handshakes = lambda counters: Failing(listener(), counters, 10)  # noqa: E731

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from group_sidecar.proxy.listeners.node_ports import NodePorts
-from group_sidecar.proxy.listeners.ports import listen, port_of
+from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
 from tests.proxy.fakes import ANY_PORT
 
 HOST = ANY_PORT.host
@@ -58,3 +58,36 @@ def test_unused_ports_are_closed(passed: Callable[[], socket.socket]) -> None:
     assert not ports.has_unused
     assert two.fileno() == -1
     assert one.fileno() != -1
+
+
+def test_strict_port_is_not_replaced(passed: Callable[[], socket.socket]) -> None:
+    """If ports are strict and a port is taken, the broker gets none until its own port can be opened."""
+    taken = passed()
+    number = port_of([taken])
+    ports = NodePorts(HOST, number - 1, {}, strict=True)
+    with pytest.raises(ListenError, match="in use"):
+        ports.open(1)
+    assert list(ports.failed) == [1]
+    assert not ports.opened
+    taken.close()
+    [opened] = ports.open(1)
+    with opened:
+        assert port_of([opened]) == number
+    assert not ports.failed
+
+
+def test_strict_port_above_the_last_one() -> None:
+    """If ports are strict, a node id that leads beyond the last port is an error that names the setting."""
+    ports = NodePorts(HOST, 65_000, {}, strict=True)
+    with pytest.raises(ListenError, match=r"node 1000 needs port 66000 \(gateway.first_port\)"):
+        ports.open(1000)
+
+
+def test_two_gateways_do_not_share_a_port(passed: Callable[[], socket.socket]) -> None:
+    """The second gateway of a machine with overlapping strict ports gets an error, and not the first one's clients."""
+    free = passed()
+    first_port = port_of([free]) - 1
+    free.close()
+    [opened] = NodePorts(HOST, first_port, {}, strict=True).open(1)
+    with opened, pytest.raises(ListenError):
+        NodePorts(HOST, first_port, {}, strict=True).open(1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_sidecar.proxy.runtime.addresses import Address, AddressBook, parse_address
+from group_sidecar.proxy.runtime.addresses import Address, AddressBook, NodeNames, parse_address
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def book(opened: list[int]) -> AddressBook:
         opened.append(node_id)
         return 9000 + node_id
 
-    return AddressBook("gateway", open_node)
+    return AddressBook(NodeNames("gateway"), open_node)
 
 
 def test_node_keeps_its_first_port(book: AddressBook, opened: list[int]) -> None:
@@ -97,7 +97,7 @@ def test_failed_node_port_is_retried() -> None:
             raise failures.pop()
         return 9000
 
-    book = AddressBook("gateway", open_node)
+    book = AddressBook(NodeNames("gateway"), open_node)
     with pytest.raises(OSError, match="no port"):
         book.advertise(1, "broker", 9092)
     assert book.advertise(1, "broker", 9092) == ("gateway", 9000)
@@ -107,3 +107,44 @@ def test_unknown_node_has_no_upstream(book: AddressBook) -> None:
     """An unknown node has no upstream address."""
     with pytest.raises(KeyError):
         book.upstream(1)
+
+
+@pytest.mark.parametrize("template", ["broker-{node}.kafka.example", "{node}.b", "b{node}", "{node}"])
+@pytest.mark.parametrize("node", [0, 7, 10, 2_147_483_647])
+def test_name_leads_to_its_node(template: str, node: int) -> None:
+    """Each node has a name of its own, and its name leads to this node."""
+    names = NodeNames(template)
+    assert names.is_template
+    assert names.node_of(names.name(node)) == node
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "broker-.kafka.example",
+        "broker-07.kafka.example",
+        "broker-+7.kafka.example",
+        "broker-7.kafka.example.",
+        "broker-7.kafka.exampl",
+        "broker-\u0667.kafka.example",
+        "xbroker-7.kafka.example",
+        "broker-7.7.kafka.example",
+        "broker-99999999999999999999.kafka.example",
+        "broker-" + "7" * 10_000 + ".kafka.example",
+        "a." * 255,
+        "kafka.example",
+    ],
+)
+def test_other_name_leads_to_no_node(name: str) -> None:
+    """A name that no node has leads to no node, also if it looks like a node's name."""
+    assert NodeNames("broker-{node}.kafka.example").node_of(name) is None
+    assert NodeNames("kafka.example").node_of(name) is None
+
+
+def test_book_has_name_of_each_node() -> None:
+    """With a template, each node is advertised under its own name."""
+    book = AddressBook(NodeNames("b-{node}.example"), lambda node: 9093)
+    assert 3 not in book
+    assert book.advertise(3, "broker-3", 9092) == ("b-3.example", 9093)
+    assert 3 in book

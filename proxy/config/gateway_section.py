@@ -1,0 +1,78 @@
+"""The section of the configuration that describes a gateway.
+
+Docstrings of the section and its fields are published in docs/configuration.md.
+"""
+
+import re
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from group_sidecar.policies.policy import WholeNumber
+from group_sidecar.proxy.config.listener_sections import ServerName
+from group_sidecar.proxy.config.sections import Section
+from group_sidecar.proxy.runtime.addresses import LARGEST_NODE_ID, NODE, NodeNames
+
+_HOST_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
+
+
+def _advertised(advertise: str) -> str:
+    """Returns a host, or a template for host names. Raises ValueError if the text is neither."""
+    if NODE not in advertise and not set("{}") & set(advertise):
+        return advertise
+    if advertise.count(NODE) != 1 or set("{}") & set(advertise.replace(NODE, "")):
+        raise ValueError(f"may have {NODE} once, and no other braces")
+    if not _HOST_NAME.fullmatch(NodeNames(advertise).name(LARGEST_NODE_ID)):
+        raise ValueError(f"must be a host name with {NODE} in it, for instance broker-{NODE}.kafka.example")
+    return advertise.lower()
+
+
+class Gateway(Section):
+    """Settings of the gateway. Used only if `mode` is `gateway`."""
+
+    advertise: Annotated[str, AfterValidator(_advertised)] | None = None
+    """The host at which clients reach the gateway. Default: the host of `listen`. Required if the host of `listen` is a
+    wildcard (`0.0.0.0` or `::`). `{node}` stands for the node id of the broker, for instance
+    `broker-{node}.kafka.example`. All these names must lead to the gateway."""
+    first_port: WholeNumber = Field(default=0, ge=0, le=0xFFFF)
+    """The gateway opens port `first_port` + N for the broker with node id N. With 0, or if that port is taken or above
+    65535, it opens any free port."""
+    strict_ports: bool = False
+    """Whether the port of a broker must be `first_port` + N, for instance because a firewall lets only these ports
+    pass. If that port is taken or above 65535, the gateway logs an error, `/readyz` names the broker, and replies with
+    the address of that broker close their connections, until the port can be opened."""
+    one_port: bool = False
+    """Whether all brokers share the port of `listen`. The name that a client asks for when TLS begins (SNI) chooses the
+    broker. Needs `tls`, `bootstrap_names`, and `{node}` in `advertise`."""
+    bootstrap_names: tuple[ServerName, ...] = ()
+    """With `one_port`, the names in the clients' `bootstrap.servers`. They lead to the broker at `upstream`. The
+    handshakes of clients that ask for no name, or for another one, are refused."""
+    advertised_port: WholeNumber = Field(default=0, ge=0, le=0xFFFF)
+    """With `one_port`, the port at which clients reach the gateway. Default: the port of `listen`."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.strict_ports and not self.first_port:
+            raise ValueError("strict_ports: needs first_port")
+        names = NodeNames(self.advertise or "")
+        if not self.one_port:
+            for key in ("bootstrap_names", "advertised_port"):
+                if getattr(self, key):
+                    raise ValueError(f"{key}: needs one_port")
+            return self
+        self._fits_one_port(names)
+        return self
+
+    def _fits_one_port(self, names: NodeNames) -> None:
+        """Raises ValueError if the other settings do not fit `one_port`."""
+        if self.first_port:
+            raise ValueError("first_port: is for a port for each broker, and not for one_port")
+        if not names.is_template:
+            raise ValueError(f"advertise: needs {NODE} for one_port")
+        if not self.bootstrap_names:
+            raise ValueError("bootstrap_names: is required for one_port")
+        for name in self.bootstrap_names:
+            if name.startswith("*."):
+                raise ValueError(f"bootstrap_names: {name} must be a whole name")
+            if (node := names.node_of(name)) is not None:
+                raise ValueError(f"bootstrap_names: {name} is the name of the broker with node id {node}")

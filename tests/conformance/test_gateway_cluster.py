@@ -1,0 +1,241 @@
+"""A cluster of three brokers behind one gateway. The clients' network reaches the gateway only.
+
+The clients run in a network namespace of their own. The brokers listen on the loopback of the machine, and advertise
+it. A client that gets one address of a broker cannot reach it.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from group_sidecar.codecs.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from group_sidecar.proxy.runtime.addresses import Address
+from tests.kafka.broker import JVM_FLAGS, KafkaBroker
+from tests.kafka.cluster import kafka_cluster
+from tests.kafka.dialect import until
+from tests.kafka.maven import kafka_jars
+from tests.kafka.processes import GIVE_UP_SECONDS, free_addresses, host_port, reserve
+from tests.kafka.releases import NEWEST
+from tests.kafka.sidecar_process import SidecarProcess
+from tests.kafka.wire import ask
+
+TOPIC, PARTITIONS = "orders", 6
+PAIRS = "pairs"
+"""A topic of which each partition is on two of the three brokers."""
+NOT_LEADER = 6
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a network namespace"),
+    pytest.mark.skipif(shutil.which("ip") is None, reason="needs the command ip (iproute2), to make a namespace"),
+]
+
+
+class Namespace:
+    """A network namespace with one link to this machine, for the length of a with statement.
+
+    Attributes:
+        gateway: the machine's address on the link. The namespace has no other route.
+    """
+
+    def __init__(self) -> None:
+        number = os.getpid() % 16_384
+        self._name = f"gateway-{number}"
+        self._links = f"gw{number}a", f"gw{number}b"
+        net, host = divmod(number * 4, 256)
+        self.gateway, self._client = f"10.213.{net}.{host + 1}", f"10.213.{net}.{host + 2}"
+
+    def __enter__(self) -> "Namespace":
+        ours, theirs = self._links
+        self._ip("netns", "add", self._name)
+        try:
+            self._ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", self._name)
+            self._ip("address", "add", f"{self.gateway}/30", "dev", ours)
+            self._ip("link", "set", ours, "up")
+            self._ip("-n", self._name, "address", "add", f"{self._client}/30", "dev", theirs)
+            for link in (theirs, "lo"):
+                self._ip("-n", self._name, "link", "set", link, "up")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ip("netns", "delete", self._name)  # The links end with the namespace.
+
+    def command(self, *command: str) -> list[str]:
+        """Returns the command that runs another one in the namespace."""
+        return ["ip", "netns", "exec", self._name, *command]
+
+    @staticmethod
+    def _ip(*arguments: str) -> None:
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr}"
+
+
+class Stage(NamedTuple):
+    """The brokers, the gateway and the clients' network. The gateway has strict ports."""
+
+    brokers: tuple[KafkaBroker, ...]
+    gateway: SidecarProcess
+    network: Namespace
+    first_port: int
+
+    @property
+    def bootstrap(self) -> str:
+        """The address of the gateway."""
+        return host_port(self.gateway.listen)
+
+    def address(self, node: int) -> Address:
+        """Returns the address of a broker for clients."""
+        return Address(self.network.gateway, self.first_port + node)
+
+    def topic(self, name: str = TOPIC) -> Any:
+        """Returns a topic in Metadata through the gateway."""
+        reply: MetadataResponse = ask(
+            self.gateway.listen, MetadataRequest(topics=(MetadataRequestTopic(name=name),)), 12
+        )
+        return reply.topics[0]
+
+
+def free_ports(count: int) -> int:
+    """Returns the number before `count` neighbouring ports, which were free just now."""
+    while True:
+        [(_, first)] = free_addresses(1)
+        if all(reserve(port) for port in range(first + 1, first + count)):
+            return first - 1
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Runs the cluster and the gateway."""
+    folder = tmp_path_factory.mktemp("gateway")
+    with Namespace() as network, kafka_cluster(folder / "cluster") as brokers:
+        admin = AdminClient({"bootstrap.servers": host_port(brokers[0].direct)})
+        topics = [NewTopic(TOPIC, PARTITIONS, 3), NewTopic(PAIRS, PARTITIONS, 2)]
+        made = admin.create_topics([*topics, NewTopic("source", 1, 3), NewTopic("sink", 1, 3)])
+        for future in made.values():
+            future.result(GIVE_UP_SECONDS)
+        first_port = free_ports(3)
+        [free] = free_addresses(1)
+        settings = {"mode": "gateway", "gateway": {"first_port": first_port, "strict_ports": True}}
+        listen = Address(network.gateway, free[1])
+        with SidecarProcess(folder, listen=listen, upstream=brokers[0].direct, settings=settings) as gateway:
+            yield Stage(brokers, gateway, network, first_port)
+
+
+def run(stage: Stage, *command: str) -> str:
+    """Runs a command in the clients' network. Returns its output."""
+    done = subprocess.run(
+        stage.network.command(*command), capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_network_reaches_the_gateway_only(stage: Stage) -> None:
+    """From the clients' network, the gateway's ports can be reached, and no broker."""
+    probe = (
+        "import socket, sys\n"
+        "for at in sys.argv[1:]:\n"
+        "    host, port = at.rsplit(':', 1)\n"
+        "    with socket.socket() as client:\n"
+        "        client.settimeout(5)\n"
+        "        print(client.connect_ex((host, int(port))) == 0)\n"
+    )
+    ours = [stage.bootstrap, *(host_port(stage.address(node)) for node in (1, 2, 3))]
+    until(lambda: "False" not in run(stage, sys.executable, "-c", probe, *ours), "all ports of the gateway are open")
+    theirs = [host_port(broker.direct) for broker in stage.brokers]
+    theirs += [f"{stage.network.gateway}:{broker.direct[1]}" for broker in stage.brokers]
+    assert "True" not in run(stage, sys.executable, "-c", probe, *theirs)
+
+
+def fetched(address: Address, topic: Any, partition: int) -> FetchResponse:
+    """Returns the reply to a Fetch of the newest version at a broker."""
+    wanted = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1000)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, topics=(FetchTopic(topic_id=topic.topic_id, partitions=(wanted,)),)
+    )
+    reply: FetchResponse = ask(address, request, 17)
+    return reply
+
+
+def test_fetch_at_another_broker_names_the_leader(stage: Stage) -> None:
+    """A broker that does not lead a partition tells its client the leader's address, which is the gateway's."""
+    topic = stage.topic(PAIRS)
+    for partition in topic.partitions:
+        [other] = {1, 2, 3}.difference(partition.replica_nodes)
+        reply = fetched(stage.address(other), topic, partition.partition_index)
+        [told] = reply.responses[0].partitions
+        assert (told.error_code, told.current_leader.leader_id) == (NOT_LEADER, partition.leader_id)
+        assert [(each.node_id, each.host, each.port) for each in reply.node_endpoints] == [
+            (partition.leader_id, *stage.address(partition.leader_id))
+        ]
+
+
+def leaders(stage: Stage) -> set[int]:
+    return {partition.leader_id for partition in stage.topic().partitions}
+
+
+def move_leaders_back(stage: Stage) -> None:
+    """Makes each first replica the leader again, while the present leaders run."""
+    admin = AdminClient({"bootstrap.servers": stage.bootstrap})
+    places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+
+    def elected() -> bool:
+        admin.elect_leaders(ElectionType.PREFERRED, places).result(GIVE_UP_SECONDS)
+        return leaders(stage) == {1, 2, 3}
+
+    until(elected, "each broker leads partitions")
+
+
+def test_clients_survive_moved_leaders_and_lost_brokers(stage: Stage) -> None:
+    """While clients produce and consume, a broker goes and comes back, leaders move, and the gateway is restarted."""
+    command = stage.network.command(sys.executable, "-m", "tests.conformance.gateway_clients", stage.bootstrap, TOPIC)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as clients:
+        try:
+            until(lambda: groups_of(stage) >= {"rd", "py"}, "both groups exist")
+            for node in (3, 2):
+                broker = stage.brokers[node - 1]
+                broker.stop()
+                until(lambda gone=node: gone not in leaders(stage), "the broker leads nothing")  # type: ignore[misc]
+                broker.start()
+                move_leaders_back(stage)
+            stage.gateway.hand_over()
+            time.sleep(2)  # The clients go on at the successor.
+            output, _ = clients.communicate("stop\n", timeout=3 * GIVE_UP_SECONDS)
+        finally:
+            clients.kill()
+    seen = json.loads(output)
+    assert seen["failed"] == []
+    assert seen["delivered"] > 100
+    assert seen["missing"] == {"rd": 0, "py": 0}
+    assert seen["assignments"] > 2
+    assert seen["nodes"] == [[node, *stage.address(node)] for node in (1, 2, 3)]
+    assert {"rd", "py"} <= set(seen["groups"])
+    assert stage.gateway.metric("group_sidecar_decode_failures_total") == 0
+
+
+def groups_of(stage: Stage) -> set[str]:
+    """Returns the ids of the groups in the cluster."""
+    admin = AdminClient({"bootstrap.servers": stage.bootstrap})  # A client that nobody holds gets no reply.
+    listed = admin.list_consumer_groups().result(GIVE_UP_SECONDS)
+    return {group.group_id for group in listed.valid}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_java_client(stage: Stage, protocol: str) -> None:
+    """Kafka's own client produces in transactions and consumes in a group, with its newest versions."""
+    source = Path(__file__).with_name("Exchange.java")
+    place: Sequence[str] = [stage.bootstrap, f"java-{protocol}", protocol, "source", "sink", "5"]
+    run(stage, "java", *JVM_FLAGS, "-cp", f"{kafka_jars(NEWEST)}/*", str(source), *place)
