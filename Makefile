@@ -6,15 +6,15 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet test-versions test-others lint linters conformance bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
+.PHONY: test test-unhurried test-fleet test-deploy test-versions test-others lint linters conformance bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
-# Tests that keep a core busy and do not depend on timing run first, in two jobs at a time. All others mostly wait for
-# brokers and for timeouts. They follow in two jobs too, because one of them alone leaves more than a core idle. A file of
-# tests that is not named here is in the last job.
+# Tests that keep a core busy and do not depend on timing run first, in two jobs at a time; those of tests/deploy build
+# images and packages. All others mostly wait for brokers and for timeouts. They follow in two jobs too, because one of
+# them alone leaves more than a core idle. A file of tests that is not named here is in the last job.
 UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
 FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage hot_restart_journal)
-VERSIONS := tests/page tests/deploy $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
+VERSIONS := tests/page $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
 	old_brokers drafted offset_metadata shrinking journal_topic leadership moved_coordinator tail)
 COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
 
@@ -24,7 +24,7 @@ test: system # runs the linters, then all tests; with ARGS it runs pytest once, 
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unhurried test-fleet
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unhurried test-fleet test-deploy
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-versions test-others
 endif
 
@@ -34,11 +34,14 @@ test-unhurried:
 test-fleet:
 	@$(BIN)/python -m pytest $(FLEET)
 
+test-deploy: # runs the tests of images, packages and manifests; with ARGS='-m "long or not long"' also the long ones
+	@$(BIN)/python -m pytest tests/deploy $(ARGS)
+
 test-versions:
 	@$(BIN)/python -m pytest $(VERSIONS)
 
 test-others:
-	@$(BIN)/python -m pytest $(addprefix --ignore=,$(UNHURRIED) $(FLEET) $(VERSIONS))
+	@$(BIN)/python -m pytest $(addprefix --ignore=,tests/deploy $(UNHURRIED) $(FLEET) $(VERSIONS))
 
 lint: .venv/.dev linters # compiles, and runs ruff, mypy and the import contracts
 
