@@ -109,18 +109,33 @@ def tool_jars(version: str) -> list[Path]:
     )
 
 
+def other_jars(what: str, coordinates: tuple[str, ...], target: Path) -> Path:
+    """Returns the folder with other jars and all that they depend on. Downloads them if they are not in the cache.
+
+    Raises:
+        JarsUnavailable: ``mvn`` is missing, or Maven failed.
+    """
+    _fetch_once(what, coordinates, target)
+    return target
+
+
 def _alone(what: str, coordinates: tuple[str, ...], target: Path) -> list[Path]:
     """Returns jars without their dependencies."""
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-            jars = Path(scratch) / "jars"
-            _fetch(what, coordinates, Path(scratch), jars, alone=True)
-            try:
-                jars.rename(target)
-            except OSError:
-                assert target.is_dir()  # Another process finished first.
+    _fetch_once(what, coordinates, target, alone=True)
     return sorted(target.glob("*.jar"))
+
+
+def _fetch_once(what: str, coordinates: tuple[str, ...], target: Path, *, alone: bool = False) -> None:
+    if target.is_dir():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        jars = Path(scratch) / "jars"
+        _fetch(what, coordinates, Path(scratch), jars, alone=alone)
+        try:
+            jars.rename(target)
+        except OSError:
+            assert target.is_dir()  # Another process finished first.
 
 
 def _verify(jars: Path, version: str) -> None:
