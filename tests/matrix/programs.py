@@ -3,9 +3,11 @@
 import json
 import os
 import selectors
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.matrix.outcomes import Outcome
@@ -52,7 +54,12 @@ def _one_run(
     outcomes: dict[str, Outcome] = {}
     with log.open("ab") as errors:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            start_new_session=True,
         )
     try:
         for line in _lines(process):
@@ -62,12 +69,18 @@ def _one_run(
                     return outcomes
         hanging = process.poll() is None
     finally:
-        process.kill()
-        status = process.wait()
+        status = _ended(process)
     at = next(step for step in steps if step not in outcomes)
     text = f"no result within {SECONDS_PER_STEP:.0f} s" if hanging else f"the program ended with status {status}"
     outcomes[at] = Outcome(ok=False, error=text)
     return outcomes
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> int:
+    """Kills the program with all processes that it has started. Returns the program's status."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
 
 
 def _reported(line: bytes, outcomes: dict[str, Outcome]) -> str:

@@ -17,7 +17,9 @@ from tests.kafka.maven import JarsUnavailable, cache_folder, kafka_jars, other_j
 
 SOURCES = Path(__file__).parent / "clients"
 CONFLUENT = "@confluentinc/kafka-javascript"
-CONNECT_VERSION = STREAMS_VERSION = "4.4.0"
+STREAMS_VERSION = "4.4.0"
+CONNECT_VERSION = "4.3.1"
+"""The newest version whose connectors for files are available from Maven."""
 _MARK = ".complete"
 _NODE_HEADERS = Path("/usr/include/node/node.h")
 """Debian's headers of Node.js. Without them, node-gyp downloads headers."""

@@ -35,8 +35,8 @@ def until(text: str, holds: Callable[[], bool]) -> None:
         check(time.monotonic() < deadline, f"timed out: {text}")
 
 
-def run(steps: Mapping[str, Callable[[], None]], names: str) -> None:
-    """Runs the steps, whose names are separated by commas, and ends the process."""
+def run(steps: Mapping[str, Callable[[], None]], names: str, at_end: Callable[[], None] = lambda: None) -> None:
+    """Runs the steps, whose names are separated by commas, calls `at_end`, and ends the process."""
     for name in names.split(","):
         report: dict[str, object] = {"step": name, "ok": True, "error": None}
         try:
@@ -47,4 +47,5 @@ def run(steps: Mapping[str, Callable[[], None]], names: str) -> None:
             report |= {"ok": False, "error": f"{type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(report) + "\n")
         sys.stdout.flush()
+    at_end()
     os._exit(0)  # Threads of a client that failed must not keep the process alive.
