@@ -28,9 +28,9 @@ def check(holds: bool, text: str) -> None:
         raise Failed(text)
 
 
-def until(text: str, holds: Callable[[], bool]) -> None:
+def until(text: str, holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
     """Calls `holds` until it returns True. `holds` itself waits, for instance by polling a consumer."""
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + seconds
     while not holds():
         check(time.monotonic() < deadline, f"timed out: {text}")
 
