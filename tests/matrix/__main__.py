@@ -1,6 +1,7 @@
 """Runs the compatibility matrix and writes docs/compatibility.md: ``python -m tests.matrix``."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ QUICK_CLIENTS = ("librdkafka", "kafka-python", "java-4.4")
 def main(arguments: Sequence[str]) -> int:
     """Runs the matrix. Returns 1 if a step works directly and not through the sidecar, otherwise 0."""
     options = _options(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that all processes are ended.
     results = Results(options.results)
     if options.fresh:
         results.clear()

@@ -46,6 +46,11 @@ The signs of a cell are in this order:
   *groups* of the workers and of the sink connector are listed and described.
 """
 
+_NOT_COVERED = """\
+ksqlDB and Schema Registry are not in Maven Central, and Karapace is not on PyPI, so this table does not contain them.
+Kafka Connect 4.4.0 is published without its connectors for files.
+"""
+
 _NAMES = re.compile(r"[\w-]+-(?:direct|through)-[0-9a-f]{4}(?:-group)?")
 _ADDRESS = re.compile(r"(?:localhost/)?127\.0\.0\.1[:/](?:127\.0\.0\.1:)?\d+")
 _LONG = 160
@@ -57,6 +62,7 @@ def page(results: Results) -> str:
         _HEAD,
         "## Clients\n\n" + _CLIENT_STEPS + "\n" + _table(CLIENTS, results),
         "## Frameworks\n\n" + _FRAMEWORK_STEPS + "\n" + _table(FRAMEWORKS, results),
+        _NOT_COVERED,
         _questions(results),
         _differences(results),
     ]
@@ -94,21 +100,26 @@ def _questions(results: Results) -> str:
 
 
 def _differences(results: Results) -> str:
-    """Returns the reasons of all cells that are neither good nor unsupported by the client."""
-    reasons: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
-    for broker in BROKERS:
-        for client, steps in results.cells.get(broker, {}).items():
-            for step, cell in steps.items():
-                if (text := _reason(cell)) is not None:
-                    reasons[client, step, cell.verdict, text].append(broker)
-    if not reasons:
-        return ""
+    """Returns the reasons of all cells that are neither good nor without a reason of their own."""
     lines = ["## What does not work, and why\n", "The texts are the clients' own error messages.\n"]
-    lines += ["| client | step | brokers | result | error |", "|---|---|---|---|---|"]
-    order = {row.name: number for number, row in enumerate((*CLIENTS, *FRAMEWORKS))}
-    for (client, step, verdict, text), brokers in sorted(reasons.items(), key=lambda each: order[each[0][0]]):
-        lines.append(f"| {client} | {step} | {', '.join(brokers)} | {verdict} | {text} |")
+    lines += ["| client | steps | brokers | result | error |", "|---|---|---|---|---|"]
+    for (client, brokers, verdict, text), steps in _by_reason(results).items():
+        lines.append(f"| {client} | {', '.join(steps)} | {', '.join(brokers)} | {verdict} | {text} |")
     return "\n".join(lines) + "\n"
+
+
+def _by_reason(results: Results) -> Mapping[tuple[str, tuple[str, ...], Verdict, str], Sequence[str]]:
+    """Returns the steps that have the same reason, by client, brokers, verdict and reason."""
+    brokers: dict[tuple[str, str, Verdict, str], list[str]] = defaultdict(list)
+    for row in (*CLIENTS, *FRAMEWORKS):
+        for broker in BROKERS:
+            for step, cell in results.cells.get(broker, {}).get(row.name, {}).items():
+                if (text := _reason(cell)) is not None:
+                    brokers[row.name, step, cell.verdict, text].append(broker)
+    steps: dict[tuple[str, tuple[str, ...], Verdict, str], list[str]] = defaultdict(list)
+    for (client, step, verdict, text), versions in brokers.items():
+        steps[client, tuple(versions), verdict, text].append(step)
+    return steps
 
 
 def _reason(cell: Cell) -> str | None:

@@ -16,6 +16,8 @@ SECONDS_PER_STEP = 120.0
 """A client waits at most 30 s for one thing, and a step waits for three things."""
 FIRST = "produce"
 """If this step fails, the others do not run, because they need its records."""
+_REPORT = b'{"step"'
+"""The beginning of a line that reports a step. All other lines come from the client's own logging."""
 
 
 def run_steps(
@@ -67,25 +69,26 @@ def _one_run(
                 failed_first = step == FIRST and not outcomes[step].ok
                 if failed_first or len(outcomes) == len(steps):
                     return outcomes
-        hanging = process.poll() is None
+        text = f"the program ended with status {process.wait(SECONDS_PER_STEP)}"
+    except (TimeoutError, subprocess.TimeoutExpired):
+        text = f"no result within {SECONDS_PER_STEP:.0f} s"
     finally:
-        status = _ended(process)
+        _end(process)
     at = next(step for step in steps if step not in outcomes)
-    text = f"no result within {SECONDS_PER_STEP:.0f} s" if hanging else f"the program ended with status {status}"
     outcomes[at] = Outcome(ok=False, error=text)
     return outcomes
 
 
-def _ended(process: "subprocess.Popen[bytes]") -> int:
-    """Kills the program with all processes that it has started. Returns the program's status."""
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Kills the program with all processes that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    return process.wait()
+    process.wait()
 
 
 def _reported(line: bytes, outcomes: dict[str, Outcome]) -> str:
     """Adds the outcome that a line of output reports. Returns the step; empty if the line is something else."""
-    if not line.startswith(b'{"step"'):
+    if not line.startswith(_REPORT):
         return ""
     told = json.loads(line)
     outcomes[told["step"]] = Outcome(
@@ -95,7 +98,7 @@ def _reported(line: bytes, outcomes: dict[str, Outcome]) -> str:
 
 
 def _lines(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
-    """Yields the lines of its output, until the output ends or no line comes in time."""
+    """Yields the lines of its output, until the output ends. Raises TimeoutError if a step takes too long."""
     assert process.stdout is not None
     descriptor, held, deadline = process.stdout.fileno(), b"", time.monotonic() + SECONDS_PER_STEP
     with process.stdout, selectors.DefaultSelector() as selector:
@@ -107,5 +110,6 @@ def _lines(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
             *whole, held = (held + data).split(b"\n")
             for line in whole:
                 yield line
-                if line.startswith(b'{"step"'):
+                if line.startswith(_REPORT):
                     deadline = time.monotonic() + SECONDS_PER_STEP
+    raise TimeoutError

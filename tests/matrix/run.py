@@ -59,9 +59,12 @@ class BrokerRun:
     def _all(self, broker: KafkaBroker, address: Address, route: str) -> dict[str, Outcomes]:
         prefixes = {row.name: _prefix(row, route) for row in self._programs}
         make_topics(broker, prefixes.values())
-        with ThreadPoolExecutor(self._jobs) as pool:
+        pool = ThreadPoolExecutor(self._jobs)
+        try:
             runs = {row.name: pool.submit(self._one, row, prefixes[row.name], address, route) for row in self._programs}
             return {name: run.result() for name, run in runs.items()}
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _one(self, row: Row, prefix: str, address: Address, route: str) -> Outcomes:
         begun, program = time.monotonic(), self._programs[row]

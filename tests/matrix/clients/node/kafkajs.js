@@ -20,7 +20,7 @@ function held(consumer) {
 main({
   kafka: (bootstrap) => new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 3 } }),
   producer: (kafka, settings) => kafka.producer(settings),
-  consumer: (kafka, groupId) => kafka.consumer({ groupId, heartbeatInterval: 300, sessionTimeout: 10000 }),
+  consumer: (kafka, groupId) => kafka.consumer({ groupId, heartbeatInterval: 300, sessionTimeout: 10000, maxWaitTimeInMs: 500 }),
   subscribe: (consumer, topic) => consumer.subscribe({ topic, fromBeginning: true }),
   eachMessage: (consumer, eachMessage) => consumer.run({ autoCommit: false, eachMessage }),
   send: (producer, batch) => producer.send({ acks: -1, ...batch }),

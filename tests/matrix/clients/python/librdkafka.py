@@ -1,16 +1,18 @@
 """librdkafka, by confluent-kafka. Arguments: bootstrap, topic, group, steps and, optionally, the group protocol."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from steps import PARTITIONS, RECORDS, WAIT_SECONDS, check, run, until
+from steps import PARTITIONS, RECORDS, WAIT_SECONDS, Failed, check, run, until
 
 BOOTSTRAP, TOPIC, GROUP, STEPS = sys.argv[1:5]
 PROTOCOL = sys.argv[5] if len(sys.argv) > 5 else ""
 POLL_SECONDS = 0.1
+ERRORS: list[str] = []
+"""The errors that librdkafka reported apart from a call."""
 
 
 def produce() -> None:
@@ -106,6 +108,19 @@ def admin() -> None:
     member.close()
 
 
+def reported(step: Callable[[], None]) -> Callable[[], None]:
+    """Returns a step whose failure includes the last error that librdkafka reported."""
+
+    def run_step() -> None:
+        ERRORS.clear()
+        try:
+            step()
+        except Failed as failure:
+            raise Failed("; ".join([str(failure), *ERRORS[-1:]])) from failure
+
+    return run_step
+
+
 def polled(consumer: Consumer) -> int:
     consumer.poll(POLL_SECONDS)
     return len(consumer.assignment())
@@ -121,6 +136,7 @@ def new_consumer(group: str, **more: Any) -> Consumer:
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
+        "error_cb": lambda error: ERRORS.append(str(error)),
     }
     if PROTOCOL:
         settings["group.protocol"] = PROTOCOL
@@ -132,10 +148,10 @@ def new_consumer(group: str, **more: Any) -> Consumer:
 run(
     {
         "produce": produce,
-        "consume": consume,
-        "rebalance": rebalance,
+        "consume": reported(consume),
+        "rebalance": reported(rebalance),
         "transactions": transactions,
-        "admin": admin,
+        "admin": reported(admin),
     },
     STEPS,
 )
