@@ -20,6 +20,8 @@ CONFLUENT = "@confluentinc/kafka-javascript"
 STREAMS_VERSION = "4.4.0"
 CONNECT_VERSION = "4.3.1"
 """The newest version whose connectors for files are available from Maven."""
+_COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
+"""Debian's package of the runtime contains the compiler, though not the command javac."""
 _MARK = ".complete"
 _NODE_HEADERS = Path("/usr/include/node/node.h")
 """Debian's headers of Node.js. Without them, node-gyp downloads headers."""
@@ -109,10 +111,11 @@ def python_program() -> str:
 
 
 def _java(sources: Sequence[str], name: str, jars: Path) -> str:
-    files, compiler = [SOURCES / "java" / each for each in sources], _tool("javac")
+    files, java = [SOURCES / "java" / each for each in sources], _tool("java")
 
     def build(target: Path) -> None:
-        _run([compiler, "-nowarn", "-d", str(target), "-cp", f"{jars}/*", *map(str, files)], target)
+        path = ":".join(map(str, sorted(jars.glob("*.jar"))))  # Only the command javac knows wildcards.
+        _run([java, "-m", _COMPILER, "-nowarn", "-d", str(target), "-cp", path, *map(str, files)], target)
 
     return f"{_built(name, files, build)}:{jars}/*"
 
