@@ -12,7 +12,7 @@ from tests.matrix.run import BROKERS
 _HEAD = """\
 # Compatibility with clients and frameworks
 
-<!-- Generated: `make matrix` writes this page. -->
+<!-- Generated: `python -m tests.matrix` writes this page. -->
 
 `python -m tests.matrix` runs each client against each broker twice: directly, and through a sidecar with the setting
 `answers.exclusive`. A cell compares the two runs, step by step. The programs are in `tests/matrix/clients`.

@@ -20,9 +20,11 @@ async def produce() -> None:
     producer = AIOKafkaProducer(bootstrap_servers=BOOTSTRAP, acks="all")
     await producer.start()
     try:
-        for number in range(RECORDS):
+        sent = [
             await producer.send(TOPIC, f"v{number}".encode(), partition=number % PARTITIONS)
-        await producer.flush()
+            for number in range(RECORDS)
+        ]
+        await asyncio.gather(*sent)
     finally:
         await producer.stop()
 
