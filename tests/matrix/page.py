@@ -19,7 +19,7 @@ _HEAD = """\
 
 - **✓**: the step works through the sidecar, as it does directly.
 - **FAIL**: the step works directly but not through the sidecar. The run ends with status 1.
-- **+**: the step works only through the sidecar, which adds what the broker lacks.
+- **+**: the step works only through the sidecar, which adds what the broker lacks ([old brokers](old-brokers.md)).
 - **no**: the step works on neither route. The client and the broker do not fit.
 - **n/a**: the client has no such feature.
 - **?**: the step has not been run.

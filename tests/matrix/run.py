@@ -42,7 +42,7 @@ class BrokerRun:
         jobs: how many clients run at a time.
     """
 
-    def __init__(self, folder: Path, version: str, programs: Mapping[Row, Program], jobs: int) -> None:
+    def __init__(self, folder: Path, version: str, programs: dict[Row, Program], jobs: int) -> None:
         self._folder, self._version, self._programs, self._jobs = folder, version, programs, jobs
 
     def result(self) -> BrokerResult:
@@ -61,7 +61,8 @@ class BrokerRun:
         make_topics(broker, prefixes.values())
         pool = ThreadPoolExecutor(self._jobs)
         try:
-            runs = {row.name: pool.submit(self._one, row, prefixes[row.name], address, route) for row in self._programs}
+            rows = reversed(self._programs)  # The frameworks take longest, so they start first.
+            runs = {row.name: pool.submit(self._one, row, prefixes[row.name], address, route) for row in rows}
             return {name: run.result() for name, run in runs.items()}
         finally:
             pool.shutdown(cancel_futures=True)
@@ -94,7 +95,7 @@ class BrokerRun:
         }
 
 
-def run_broker(version: str, programs: Mapping[Row, Program], jobs: int, keep: Path | None = None) -> BrokerResult:
+def run_broker(version: str, programs: dict[Row, Program], jobs: int, keep: Path | None = None) -> BrokerResult:
     """Runs the clients against a broker of a version. `keep` is a folder for the logs, which otherwise are removed."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)

@@ -147,11 +147,15 @@ class Steps:
         sink = f"connect-{GROUP}-sink"
         listed = {group.group_id for group in client.list_consumer_groups(request_timeout=WAIT_SECONDS).result().valid}
         check(sink in listed, "the group of the sink is not listed")
-        described = client.describe_consumer_groups([sink], request_timeout=WAIT_SECONDS)[sink].result()
-        check(len(described.members) == TASKS, f"the sink has {len(described.members)} members")
+        waiting_until("each task of the sink is a member", lambda: self._members(client, sink) == TASKS)
         [workers] = client.list_groups(GROUP, timeout=WAIT_SECONDS)  # The other call lists groups of consumers only.
         check(workers.protocol_type == "connect", f"the workers' protocol type is {workers.protocol_type}")
         check(len(workers.members) == 1, f"there are {len(workers.members)} workers")
+
+    def _members(self, client: AdminClient, group: str) -> int:
+        """Returns how many members a group has."""
+        described = client.describe_consumer_groups([group], request_timeout=WAIT_SECONDS)[group].result()
+        return len(described.members)
 
     def stop(self) -> None:
         """Ends the worker and removes its files."""
