@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kafka.maven import CACHE_VARIABLE
 from tests.kafka.releases import NEWEST
 from tests.matrix import toolchains
 from tests.matrix.outcomes import Cell, Outcome, Verdict
@@ -86,6 +87,31 @@ def test_page(tmp_path: Path) -> None:
     assert f"| librdkafka | admin | {NEWEST} | FAIL | `Error: at BROKER in NAME` |" in text
     assert "`sarama` was not run: go is missing." in text
     assert f"| {NEWEST} | 7 | 2 |" in text
+
+
+def test_missing_toolchain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose toolchain is missing does not run, and the reason names the toolchain."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(toolchains.Missing, match=r"^go is missing$"):
+        ROWS["sarama"].prepare()
+
+
+def test_build_is_repeated_after_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build is kept until one of its files changes. A build that failed is not kept."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    file, builds = tmp_path / "file", list[Path]()
+    file.write_text("one")
+
+    def failing(target: Path) -> None:
+        raise toolchains.Missing("no compiler")
+
+    with pytest.raises(toolchains.Missing):
+        toolchains.built("name", [file], failing)
+    first = toolchains.built("name", [file], builds.append)
+    assert toolchains.built("name", [file], builds.append) == first
+    file.write_text("two")
+    second = toolchains.built("name", [file], builds.append)
+    assert builds == [first, second]
 
 
 def test_client_works_through_sidecar(tmp_path: Path) -> None:

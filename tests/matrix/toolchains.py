@@ -62,7 +62,7 @@ def go_program(name: str) -> str:
     def build(target: Path) -> None:
         _run([go, "build", "-mod=readonly", "-trimpath", "-o", f"{target}/", "./..."], sources)
 
-    return str(_built("go", [*sources.rglob("*.go"), sources / "go.mod", sources / "go.sum"], build) / name)
+    return str(built("go", [*sources.rglob("*.go"), sources / "go.mod", sources / "go.sum"], build) / name)
 
 
 def node_modules() -> Path:
@@ -76,7 +76,7 @@ def node_modules() -> Path:
             shutil.copy(file, target)
         _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], target)
 
-    return _built("node", files, build) / "node_modules"
+    return built("node", files, build) / "node_modules"
 
 
 def confluent_modules() -> Path:
@@ -107,7 +107,32 @@ def python_program() -> str:
         pip = [str(target / "venv/bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _run([*pip, "--require-hashes", "--requirement", str(file)], target)
 
-    return str(_built("python", [file], build, sys.version) / "venv/bin/python")
+    return str(built("python", [file], build, sys.version) / "venv/bin/python")
+
+
+def built(name: str, files: Sequence[Path], build: Callable[[Path], None], more: str = "") -> Path:
+    """Returns the folder of a build. Builds if the folder is not complete. Other runs wait meanwhile.
+
+    Args:
+        name: the name of the build, which the folder's name begins with.
+        files: the files that the build depends on.
+        build: fills the folder. It raises Missing if it fails.
+        more: another text that the build depends on.
+    """
+    digest = hashlib.sha256(more.encode())
+    for file in sorted(files):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    root = cache_folder() / "matrix"
+    root.mkdir(parents=True, exist_ok=True)
+    target = root / f"{name}-{digest.hexdigest()[:12]}"
+    with (root / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / _MARK).exists():
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir()
+            build(target)
+            (target / _MARK).touch()
+    return target
 
 
 def _java(sources: Sequence[str], name: str, jars: Path) -> str:
@@ -117,7 +142,7 @@ def _java(sources: Sequence[str], name: str, jars: Path) -> str:
         path = ":".join(map(str, sorted(jars.glob("*.jar"))))  # Only the command javac knows wildcards.
         _run([java, "-m", _COMPILER, "-nowarn", "-d", str(target), "-cp", path, *map(str, files)], target)
 
-    return f"{_built(name, files, build)}:{jars}/*"
+    return f"{built(name, files, build)}:{jars}/*"
 
 
 def _jars(fetch: Callable[[], Path]) -> Path:
@@ -133,24 +158,6 @@ def _tool(name: str) -> str:
     if found is None:
         raise Missing(f"{name} is missing")
     return found
-
-
-def _built(name: str, files: Sequence[Path], build: Callable[[Path], None], more: str = "") -> Path:
-    """Returns the folder of a build. Builds if the folder is not complete. Other runs wait meanwhile."""
-    digest = hashlib.sha256(more.encode())
-    for file in sorted(files):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    root = cache_folder() / "matrix"
-    root.mkdir(parents=True, exist_ok=True)
-    target = root / f"{name}-{digest.hexdigest()[:12]}"
-    with (root / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / _MARK).exists():
-            shutil.rmtree(target, ignore_errors=True)
-            target.mkdir()
-            build(target)
-            (target / _MARK).touch()
-    return target
 
 
 def _run(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> None:
