@@ -71,7 +71,10 @@ class BrokerRun:
         begun, program = time.monotonic(), self._programs[row]
         log = self._folder / f"{prefix}.log"
         place = (host_port(address), prefix, f"{prefix}-group")
-        outcomes = run_steps(program.command, place, row.steps, row.arguments(self._version), log, program.environment)
+        scratch = self._folder / "tmp"
+        scratch.mkdir(exist_ok=True)
+        environment = {**program.environment, "TMPDIR": str(scratch)}
+        outcomes = run_steps(program.command, place, row.steps, row.arguments(self._version), log, environment)
         good = sum(outcome.ok for outcome in outcomes.values())
         say(f"{self._version} {row.name} {route}: {good} of {len(row.steps)} steps, {time.monotonic() - begun:.0f} s")
         for step, outcome in outcomes.items():

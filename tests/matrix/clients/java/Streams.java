@@ -3,12 +3,12 @@ import static java.util.concurrent.TimeUnit.SECONDS;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Future;
-import java.util.ArrayList;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -21,7 +21,10 @@ import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 
-/** Kafka Streams. Arguments: bootstrap, topic, group, steps and, optionally, the group protocol. */
+/**
+ * Kafka Streams. Arguments: bootstrap, topic, group, steps and, optionally, the group protocol. The environment variable
+ * TMPDIR names the folder for its state, which the caller removes.
+ */
 final class Streams {
     private static final int WORDS = 10;
     private static final int SECONDS_PER_REQUEST = 30;
@@ -145,8 +148,7 @@ final class Streams {
     }
 
     private KafkaStreams started(String name, Topology topology, Map<String, String> more) throws Exception {
-        Path state = Files.createTempDirectory("streams");
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> state.toFile().delete()));
+        Path state = Files.createTempDirectory(Path.of(System.getenv("TMPDIR")), "streams");
         Properties settings = new Properties();
         settings.put("application.id", name);
         settings.put("bootstrap.servers", bootstrap);
