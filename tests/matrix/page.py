@@ -30,6 +30,7 @@ The signs of a cell are in this order:
 
 1. *produce*: 100 records to four partitions.
 2. *consume*: all of them, each exactly once, as a member of a group. The client commits and reads its commits.
+   KafkaJS may read a record twice, because it sometimes does so without a sidecar too.
 3. *rebalance*: a second member joins, the two share the partitions, it leaves, and the first member has them all again.
 4. *transactions*: one aborted and one committed transaction, with offsets of a group. A reader of committed records
    sees only the records of the second one.

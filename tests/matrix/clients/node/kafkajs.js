@@ -18,6 +18,8 @@ function held(consumer) {
 }
 
 main({
+  // Version 2.2.4 delivered records twice within one generation in 2 of 24 runs without a sidecar.
+  repeats: true,
   kafka: (bootstrap) => new Kafka({ brokers: [bootstrap], logLevel: logLevel.NOTHING, retry: { retries: 3 } }),
   producer: (kafka, settings) => kafka.producer(settings),
   consumer: (kafka, groupId) => kafka.consumer({ groupId, heartbeatInterval: 300, sessionTimeout: 10000, maxWaitTimeInMs: 500 }),
