@@ -41,7 +41,8 @@ _FRAMEWORK_STEPS = """\
 The signs of a cell are in this order:
 
 - Kafka Streams: *produce* records, *count* their words, count them *exactly once*, *rebalance* with a second instance
-  that joins and leaves, and list and describe its *groups*. `streams-kip-1071` uses the group protocol of KIP-1071.
+  that joins and leaves, and list and describe its *groups*. `streams-kip-1071` uses the group protocol of KIP-1071,
+  which Kafka 4.2 made generally available. Counting exactly once (`exactly_once_v2`) requires Kafka 2.5.
 - Kafka Connect, distributed: a worker *starts* and joins the group of workers. A source connector and a sink connector
   *copy* the lines of a file through a topic to another file. A second worker joins and leaves (*rebalance*). The
   *groups* of the workers and of the sink connector are listed and described.

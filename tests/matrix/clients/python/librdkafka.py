@@ -122,7 +122,9 @@ def reported(step: Callable[[], None]) -> Callable[[], None]:
 
 
 def polled(consumer: Consumer) -> int:
-    consumer.poll(POLL_SECONDS)
+    message = consumer.poll(POLL_SECONDS)
+    if message is not None and message.error():
+        ERRORS.append(str(message.error()))
     return len(consumer.assignment())
 
 
