@@ -79,8 +79,9 @@ class Worker:
         self.process.terminate()
         try:
             self.process.wait(WAIT_SECONDS)
-        finally:
+        except subprocess.TimeoutExpired:
             self.process.kill()
+            self.process.wait()
 
 
 def waiting_until(text: str, holds: Any) -> None:
