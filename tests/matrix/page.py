@@ -55,6 +55,7 @@ Kafka Connect 4.4.0 is published without its connectors for files.
 
 _NAMES = re.compile(r"[\w-]+-(?:direct|through)-[0-9a-f]{4}(?:-group)?")
 _ADDRESS = re.compile(r"(?:localhost/)?127\.0\.0\.1[:/](?:127\.0\.0\.1:)?\d+")
+_PATH = re.compile(r"(?<![\w./])/(?:[\w.+@-]+/)+[\w.+*-]*")
 _LONG = 160
 
 
@@ -125,12 +126,14 @@ def _by_reason(results: Results) -> Mapping[tuple[str, tuple[str, ...], Verdict,
 
 
 def _reason(cell: Cell) -> str | None:
-    """Returns the error text to show for a cell, without names and addresses; None if there is nothing to explain."""
+    """Returns the error text to show for a cell, without names, addresses and paths; None if there is nothing to explain."""
     if cell.verdict is Verdict.SAME:
         return "the routes differed in a first run and not in a second one" if cell.again else None
     error = cell.through.error if cell.verdict is Verdict.FAIL else cell.direct.error
     if error.endswith(" failed") and " " not in error.removesuffix(" failed"):
         return None  # The failed step has a row of its own.
-    text = _ADDRESS.sub("BROKER", _NAMES.sub("NAME", error)).replace("|", "/").replace("`", "'").strip()
+    text = (
+        _PATH.sub("PATH", _ADDRESS.sub("BROKER", _NAMES.sub("NAME", error))).replace("|", "/").replace("`", "'").strip()
+    )
     text = text if len(text) <= _LONG else text[:_LONG] + " ..."
     return f"`{text}`"

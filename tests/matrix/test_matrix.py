@@ -18,7 +18,10 @@ from tests.matrix.results import Results
 from tests.matrix.rows import CLIENT_STEPS, ROWS, Program, Row
 from tests.matrix.run import BrokerResult, failures, run_broker
 
-GOOD, BAD = Outcome(ok=True), Outcome(ok=False, error="Error: at 127.0.0.1:20001 in librdkafka-direct-0a1b-group")
+GOOD, BAD = (
+    Outcome(ok=True),
+    Outcome(ok=False, error="Error: at 127.0.0.1:20001 in librdkafka-direct-0a1b-group of /home/a/b.jar"),
+)
 UNSUPPORTED = Outcome(ok=False, error="not supported by the client: none", unsupported=True)
 PLACE = ("127.0.0.1:1", "topic", "group")
 PROGRAM = """\
@@ -76,7 +79,7 @@ def test_steps_stop_without_records(tmp_path: Path) -> None:
 
 
 def test_page(tmp_path: Path) -> None:
-    """The page has a sign for each step, and the reason of each failure without ports and names of the run."""
+    """The page has a sign for each step, and the reason of each failure without ports, names of the run and paths."""
     results = Results(tmp_path / "results.json")
     steps = dict(zip(CLIENT_STEPS, [Cell(GOOD, GOOD), Cell(BAD, GOOD), Cell(BAD, BAD)], strict=False))
     steps |= {"transactions": Cell(UNSUPPORTED, UNSUPPORTED), "admin": Cell(GOOD, BAD)}
@@ -84,7 +87,7 @@ def test_page(tmp_path: Path) -> None:
     results.add_missing("sarama", "go is missing")
     text = page(Results(tmp_path / "results.json"))
     assert f"| librdkafka | {ROWS['librdkafka'].version} | ✓ + no n/a **FAIL** | ? |" in text
-    assert f"| librdkafka | admin | {NEWEST} | FAIL | `Error: at BROKER in NAME` |" in text
+    assert f"| librdkafka | admin | {NEWEST} | FAIL | `Error: at BROKER in NAME of PATH` |" in text
     assert "`sarama` was not run: go is missing." in text
     assert f"| {NEWEST} | 7 | 2 |" in text
 
