@@ -126,7 +126,7 @@ def _by_reason(results: Results) -> Mapping[tuple[str, tuple[str, ...], Verdict,
 
 
 def _reason(cell: Cell) -> str | None:
-    """Returns the error text to show for a cell, without names, addresses and paths; None if there is nothing to explain."""
+    """Returns the error text to show for a cell, without names, addresses and paths; None if there is none to show."""
     if cell.verdict is Verdict.SAME:
         return "the routes differed in a first run and not in a second one" if cell.again else None
     error = cell.through.error if cell.verdict is Verdict.FAIL else cell.direct.error
