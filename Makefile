@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet test-deploy test-versions test-others lint linters conformance bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
+.PHONY: test test-unhurried test-fleet test-deploy test-versions test-others lint linters conformance matrix bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
 # Tests that keep a core busy and do not depend on timing run first, in two jobs at a time; those of tests/deploy build
@@ -56,6 +56,10 @@ conformance: system .venv/.dev # compares the sidecar's answers with the broker'
 	@$(BIN)/python -m pytest -p no:randomly --hypothesis-profile=conformance --table=docs/conformance.md -m "long or not long" \
 		tests/conformance/test_differential.py tests/conformance/test_added_versions.py \
 		tests/conformance/test_added_clients.py tests/conformance/test_random_history.py tests/spark/test_stream.py $(ARGS)
+
+matrix: system .venv/.dev # runs clients and frameworks against all brokers in 40 minutes; writes docs/compatibility.md
+	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
+	@$(BIN)/python -m tests.matrix $(ARGS)
 
 bench: proxies .venv/.dev # measures the data path in three quarters of an hour; QUICK=1 takes ten minutes; writes docs/performance.md
 	@$(BIN)/python -m tests.kafka.maven 4.4.0

@@ -113,34 +113,39 @@ def tool_jars(version: str) -> list[Path]:
     )
 
 
-def strimzi_jars() -> Path:
-    """Returns the folder with the jars that make Strimzi's CRDs. Downloads them if necessary.
+def other_jars(what: str, coordinates: tuple[str, ...], target: Path) -> Path:
+    """Returns the folder with other jars and all that they depend on. Downloads them if they are not in the cache.
 
     Raises:
         JarsUnavailable: ``mvn`` is missing, or Maven failed.
     """
-    target = cache_folder() / "strimzi" / f"strimzi-{_STRIMZI}"
-    _fetched(f"Strimzi {_STRIMZI}", STRIMZI, target, alone=False)
+    _fetch_once(what, coordinates, target)
     return target
+
+
+def strimzi_jars() -> Path:
+    """Returns the folder with the jars that make Strimzi's CRDs. See `other_jars`."""
+    return other_jars(f"Strimzi {_STRIMZI}", STRIMZI, cache_folder() / "strimzi" / f"strimzi-{_STRIMZI}")
 
 
 def _alone(what: str, coordinates: tuple[str, ...], target: Path) -> list[Path]:
     """Returns jars without their dependencies."""
-    _fetched(what, coordinates, target, alone=True)
+    _fetch_once(what, coordinates, target, alone=True)
     return sorted(target.glob("*.jar"))
 
 
-def _fetched(what: str, coordinates: tuple[str, ...], target: Path, *, alone: bool) -> None:
+def _fetch_once(what: str, coordinates: tuple[str, ...], target: Path, *, alone: bool = False) -> None:
     """Downloads jars into a folder, unless the folder exists."""
-    if not target.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-            jars = Path(scratch) / "jars"
-            _fetch(what, coordinates, Path(scratch), jars, alone=alone)
-            try:
-                jars.rename(target)
-            except OSError:
-                assert target.is_dir()  # Another process finished first.
+    if target.is_dir():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+        jars = Path(scratch) / "jars"
+        _fetch(what, coordinates, Path(scratch), jars, alone=alone)
+        try:
+            jars.rename(target)
+        except OSError:
+            assert target.is_dir()  # Another process finished first.
 
 
 def _verify(jars: Path, version: str) -> None:
