@@ -14,4 +14,5 @@ The package imports nothing else of the project. It does no I/O, reads no clock 
 - `offsets_topic`, `offsets_topic_values`, `offset_columns`: keys and values of ``__consumer_offsets``
 - `consumer_protocol`: subscriptions and assignments inside JoinGroup and SyncGroup
 - `address_scan`: finds the addresses of brokers in a reply without decoding it
+- `reply_tail`, `reply_tail_fields`: the ends of replies that have addresses after all records
 """

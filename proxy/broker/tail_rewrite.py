@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.messages.reply_tails import TAIL_VERSION, FetchTail, QuorumTail, ShareTail
 from group_sidecar.codecs.reply_tail import TAIL_PROGRAMS, TailSearch, find_tail
+from group_sidecar.codecs.reply_tail_fields import TAIL_VERSION, FetchTail, QuorumTail, ShareTail
 from group_sidecar.codecs.schema import Struct, Tag, decode_start, encode
 from group_sidecar.proxy.broker.address_rewrite import Advertise, rewrite_endpoint
 from group_sidecar.proxy.dataplane.frame_editor import FrameEditError, FrameEditor

@@ -1,8 +1,8 @@
 """The settings of the sidecar.
 
 - `model`: all settings, and their sources: flags, environment, file
-- `sections`, `listener_sections`, `limits_section`, `own_connection`: the settings of each section, with bounds and
-  defaults
+- `sections`, `listener_sections`, `limits_section`, `gateway_section`, `own_connection`: the settings of each section,
+  with bounds and defaults
 - `errors`: the error lines, one for each invalid setting
 - `effective`: the settings in force as plain values, without secrets
 - `reload`: which settings can change while the sidecar runs

@@ -8,6 +8,7 @@ The core (`session`, `framing`, `commands`, `outcomes`) does no I/O: a session r
 - `tls_endpoint`, `tls_records`: one socket whose bytes are encrypted with TLS; where its records begin and end
 - `session`: the order of requests and replies on one client connection
 - `framing`: where frames begin and end in a stream
+- `frame_editor`: changes the length and the end of a frame that passes
 - `commands`: what a session asks its connection to do
 - `outcomes`: the protocol between a session and the dispatcher
 - `buffer_budget`, `connections_per_address`: the limits that all connections share

@@ -8,7 +8,7 @@ import pytest
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from group_sidecar.codecs.messages.produce import NodeEndpoint
-from group_sidecar.codecs.messages.reply_tails import (
+from group_sidecar.codecs.reply_tail_fields import (
     TAIL_VERSION,
     FetchTail,
     QuorumListener,
