@@ -14,7 +14,7 @@ COPY requirements/build.txt requirements/
 RUN python -m venv /opt/build \
  && /opt/build/bin/pip install --no-build-isolation --require-hashes -r requirements/build.txt
 
-# The packages of others have a layer of their own. It changes only with requirements/sidecar.txt.
+# Third-party packages have a layer of their own. It changes only with their lists in requirements/ and with BASE.
 FROM tools AS packages
 COPY requirements/sidecar.txt requirements/
 RUN python -m venv --without-pip /opt/group-sidecar \

@@ -115,7 +115,7 @@ def run(
         configure_logging(settings.log.format, settings.log.level)
         run_until_signalled(settings, read, ports, predecessor)
     except ListenError as error:
-        raise _failed([str(error)]) from None
+        raise _failed([str(error)], FAILED_STATUS) from None  # A restart may help: the address may be free later.
 
 
 @app.command()
@@ -170,10 +170,10 @@ def _load(file: Path | None, flags: dict[str, Any]) -> "Config":
         raise _failed(error.lines) from None
 
 
-def _failed(lines: list[str]) -> typer.Exit:
+def _failed(lines: list[str], status: int = USAGE_STATUS) -> typer.Exit:
     for line in lines:
         typer.echo(f"{PROGRAM}: {line}", err=True)
-    return typer.Exit(USAGE_STATUS)
+    return typer.Exit(status)
 
 
 def main() -> None:

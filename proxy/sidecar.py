@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -56,7 +56,7 @@ from group_sidecar.proxy.hand_over import HandOver
 from group_sidecar.proxy.journal.writer import JournalWriter
 from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort
 from group_sidecar.proxy.listeners.descriptor_limits import allowed_connections
-from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes, handshakes_of
+from group_sidecar.proxy.listeners.handshakes import BrokerNotKnownYet, ListenerHandshakes, handshakes_of
 from group_sidecar.proxy.listeners.node_ports import NodePorts
 from group_sidecar.proxy.listeners.ports import (
     ListenError,
@@ -543,11 +543,19 @@ class Sidecar:
         return port
 
     def _port_by_name(self, bootstrap: ClientPort, server_name: str | None) -> ClientPort | None:
-        """Returns the port to which a name leads at the only port of a gateway, or None if it leads to no broker."""
+        """Returns the port to which a name leads at the only port of a gateway, or None if it leads to no broker.
+
+        Raises:
+            BrokerNotKnownYet: the name is that of a broker which the gateway does not know.
+        """
         if server_name in self._config.gateway.bootstrap_names:
             return bootstrap
         node_id = None if server_name is None else self._node_names.node_of(server_name)
-        return None if node_id is None or node_id not in self._address_book else self._node_port(node_id)
+        if node_id is None:
+            return None
+        if node_id not in self._address_book:
+            raise BrokerNotKnownYet(server_name)
+        return self._node_port(node_id)
 
     def _node_port(self, node_id: int) -> ClientPort:
         counters = self._gateway_counters
@@ -600,8 +608,9 @@ class Sidecar:
                 pass
             await trio.sleep(NODES_SECONDS)
 
-    def _open_all(self, nodes: Iterable[Node]) -> bool:
-        """Opens the ports of nodes. Returns whether all of them are open."""
+    def _open_all(self, nodes: Sequence[Node]) -> bool:
+        """Opens the ports of the cluster's nodes. Returns whether all of them are open."""
+        self._node_ports.forget_failed([node.id for node in nodes])
         for node in nodes:
             with suppress(ListenError):  # It is logged, and the other nodes are served.
                 self._address_book.advertise(node.id, node.host, node.port)

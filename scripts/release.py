@@ -28,6 +28,13 @@ UNRELEASED = "Unreleased"
 VERSION = re.compile(r"(?P<base>\d+\.\d+\.\d+)(?:\.dev0)?")
 VERSION_LINE = re.compile(r'^version = "(?P<version>[^"]+)"$', re.MULTILINE)
 LABEL = re.compile(r'(?<=org\.opencontainers\.image\.version=")(?P<version>[^"]+)(?=")')
+MANIFESTS = {
+    "deploy/helm/kafka-group-sidecar/Chart.yaml": re.compile(r"(?<=^version: |Version: )\S+", re.MULTILINE),
+    "deploy/helm/example-brokers/Chart.yaml": re.compile(r"(?<=version: )\S+"),
+    "deploy/kubernetes/components/sidecar/container.yaml": re.compile(r"(?<=image: kafka-group-sidecar:)\S+"),
+    "deploy/kubernetes/strimzi/gateway.yaml": re.compile(r"(?<=image: kafka-group-sidecar:)\S+"),
+}
+"""Where manifests have the version of the last release: development versions are no versions for Helm."""
 SECTION = re.compile(r"^## (?P<title>.+?)\n(?P<text>.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 ENTRY = re.compile(r"^- ", re.MULTILINE)
 USES = re.compile(r"^\s*(?:- )?uses:\s*(?P<action>\S+)(?P<comment>.*)$", re.MULTILINE)
@@ -96,6 +103,20 @@ def set_label(dockerfile: str, version: str) -> str:
     return LABEL.sub(version, dockerfile)
 
 
+def set_manifest(file: str, text: str, version: str) -> str:
+    """Returns the text of a file of `MANIFESTS` with another version."""
+    return MANIFESTS[file].sub(version, text)
+
+
+def outdated(version: str, manifests: dict[str, str]) -> list[str]:
+    """Returns a reason for each manifest that has another version. `manifests`: the texts by file."""
+    return [
+        f"{file} has another version than {version}"
+        for file, text in manifests.items()
+        if {*MANIFESTS[file].findall(text)} != {version}
+    ]
+
+
 def problems(tag: str, pyproject: str, changelog: str, dockerfile: str, workflows: dict[str, str]) -> list[str]:
     """Returns the reasons why a checkout cannot be published as a tag.
 
@@ -140,7 +161,9 @@ def unpinned(workflow: str) -> list[str]:
 def check(tag: str) -> None:
     """Raises NotReady with all reasons why the checkout cannot be published as the tag."""
     workflows = {each.name: each.read_text("utf-8") for each in sorted((ROOT / ".github" / "workflows").glob("*.yml"))}
-    found = problems(tag, read("pyproject.toml"), read("CHANGELOG.md"), read("Dockerfile"), workflows)
+    pyproject = read("pyproject.toml")
+    found = problems(tag, pyproject, read("CHANGELOG.md"), read("Dockerfile"), workflows)
+    found += outdated(current_version(pyproject), {file: read(file) for file in MANIFESTS})
     if found:
         raise NotReady("\n".join(found))
 
@@ -197,6 +220,8 @@ def main(arguments: list[str]) -> int:
                 write("pyproject.toml", pyproject)
                 write("CHANGELOG.md", changelog)
                 write("Dockerfile", set_label(read("Dockerfile"), version))
+                for file in MANIFESTS:
+                    write(file, set_manifest(file, read(file), version))
             case ["check", tag]:
                 check(tag)
             case ["sdist", folder]:

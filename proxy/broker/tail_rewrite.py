@@ -52,7 +52,8 @@ def has_tail(api_key: int, version: int) -> bool:
 def rewrite_tail(api_key: int, tail: bytes, advertise: Advertise) -> Struct:
     """Returns the last fields of a reply with each address replaced, and without the controllers' listeners.
 
-    The unknown tagged fields are left out, as in `address_rewrite`.
+    The unknown tagged fields are left out, as in `address_rewrite`. So are addresses without a node or a host, which no
+    broker sends.
 
     Raises:
         DecodeError: the fields cannot be decoded.
@@ -64,7 +65,8 @@ def rewrite_tail(api_key: int, tail: bytes, advertise: Advertise) -> Struct:
         nodes = tuple(replace(node, listeners=(), unknown_tags=()) for node in fields.nodes)
         return replace(fields, nodes=nodes, unknown_tags=())
     assert isinstance(fields, FetchTail | ShareTail)
-    endpoints = tuple(rewrite_endpoint(each, advertise) for each in fields.node_endpoints)
+    real = (each for each in fields.node_endpoints if each.node_id >= 0 and each.host)
+    endpoints = tuple(rewrite_endpoint(each, advertise) for each in real)
     return replace(fields, node_endpoints=endpoints, unknown_tags=())
 
 

@@ -55,14 +55,15 @@ class AdminPort(NamedTuple):
 def find_admin_port(file: Path | None, flag: str | None, environment: Mapping[str, str]) -> AdminPort:
     """Returns the admin port that `group-sidecar run` opens with the same file, flag and environment.
 
-    The environment and the flag suffice, so a missing file is an error only if neither has the address.
+    The environment and the flag suffice, so a file that cannot be read is an error only if neither has the address.
 
     Raises:
         UnhealthyError: the file cannot be read, or there is no address, or the address is invalid.
     """
-    variables = {name.lower().removeprefix(_PREFIX): text for name, text in environment.items()}
+    named = ((name.lower(), text) for name, text in environment.items())
+    variables = {name.removeprefix(_PREFIX): text for name, text in named if name.startswith(_PREFIX)}
     address = flag or variables.get(_ADMIN)
-    settings = _read(file, may_be_missing=address is not None) if file else {}
+    settings = _read(file, is_needed=address is None) if file else {}
     address = address or settings.get(_ADMIN)
     if not address:
         raise UnhealthyError("no admin port is configured, and the health check asks the admin port: set admin")
@@ -88,23 +89,21 @@ def _certificate(access: object) -> object:
 def _parsed(text: str | None) -> object:
     try:
         return json.loads(text or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
-def _read(file: Path, *, may_be_missing: bool) -> dict[str, Any]:
-    """Returns the settings of a file, or nothing if it may be missing and is."""
+def _read(file: Path, *, is_needed: bool) -> dict[str, Any]:
+    """Returns the settings of a file, or nothing if it cannot be read and is not needed."""
     import yaml
 
     try:
         settings = yaml.safe_load(file.read_text("utf-8"))
-    except FileNotFoundError as error:
-        if may_be_missing:
+    except Exception as error:  # noqa: BLE001  PyYAML raises errors of many kinds for values that do not fit their tag.
+        if not is_needed:
             return {}
-        raise UnhealthyError(f"{file}: {reason_of(error)}") from None
-    except OSError as error:
-        raise UnhealthyError(f"{file}: {reason_of(error)}") from None
-    except (ValueError, yaml.YAMLError, RecursionError):
+        if isinstance(error, OSError):
+            raise UnhealthyError(f"{file}: {reason_of(error)}") from None
         raise UnhealthyError(f"{file}: is not YAML: group-sidecar check-config {file} names the fault") from None
     return settings if isinstance(settings, dict) else {}
 
@@ -124,11 +123,12 @@ def check_health(port: AdminPort, question: Question, timeout: float) -> None:
         raise UnhealthyError(f"{port.address}: {reason_of(error)}") from None
     head, _, body = reply.partition(b"\r\n\r\n")
     status, content = head.split(maxsplit=2)[1:2], _parsed(body.decode("utf-8", "replace"))
-    if not isinstance(content, dict) or question not in content or not status:
+    if not isinstance(content, dict) or not isinstance(content.get(question), bool) or not status:
         raise UnhealthyError(f"{port.address}: does not answer as a sidecar's admin port")
-    if status[0] != str(HTTPStatus.OK.value).encode():
-        reasons = "; ".join(map(str, content.get("reasons", ())))
-        raise UnhealthyError(f"{port.address}: not {question}: {reasons or status[0].decode()}")
+    if status[0] != str(HTTPStatus.OK.value).encode() or not content[question]:
+        reasons = content.get("reasons")
+        sentences = "; ".join(map(str, reasons)) if isinstance(reasons, list) else ""
+        raise UnhealthyError(f"{port.address}: not {question}: {sentences or status[0].decode(errors='replace')}")
 
 
 def _exchange(port: AdminPort, path: str, until: float) -> bytes:

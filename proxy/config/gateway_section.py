@@ -4,6 +4,7 @@ Docstrings of the section and its fields are published in docs/configuration.md.
 """
 
 import re
+from ipaddress import ip_address
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -11,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from group_sidecar.policies.policy import WholeNumber
 from group_sidecar.proxy.config.listener_sections import ServerName
 from group_sidecar.proxy.config.sections import Section
-from group_sidecar.proxy.runtime.addresses import LARGEST_NODE_ID, NODE, NodeNames
+from group_sidecar.proxy.runtime.addresses import LARGEST_NODE_ID, NODE, WILDCARDS, NodeNames
 
 _HOST_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
@@ -19,12 +20,22 @@ _HOST_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}
 def _advertised(advertise: str) -> str:
     """Returns a host, or a template for host names. Raises ValueError if the text is neither."""
     if NODE not in advertise and not set("{}") & set(advertise):
+        if advertise in WILDCARDS or not (_HOST_NAME.fullmatch(advertise) or _is_ip_address(advertise)):
+            raise ValueError("must be a host name or an IP address, without a port")
         return advertise
     if advertise.count(NODE) != 1 or set("{}") & set(advertise.replace(NODE, "")):
         raise ValueError(f"may have {NODE} once, and no other braces")
     if not _HOST_NAME.fullmatch(NodeNames(advertise).name(LARGEST_NODE_ID)):
         raise ValueError(f"must be a host name with {NODE} in it, for instance broker-{NODE}.kafka.example")
     return advertise.lower()
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 class Gateway(Section):

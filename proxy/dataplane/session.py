@@ -88,6 +88,8 @@ FETCH_INSPECTION_SECONDS: Final = 1.0
 seconds, because Fetch replies are the bulk of all bytes. Not if the dispatcher must classify all requests."""
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
+RECORD_APIS: Final = frozenset({FETCH, int(ApiKey.SHARE_FETCH), int(ApiKey.SHARE_ACKNOWLEDGE)})
+"""APIs whose replies may be held as a whole, although only their ends are decoded."""
 SASL_HANDSHAKE: Final = int(ApiKey.SASL_HANDSHAKE)
 RAW_TOKEN: Final = -1
 """Stands for the API key of a raw SASL token, which has no header."""
@@ -395,7 +397,8 @@ class Session:
             if pending is None or kept <= LONGEST_KEPT:
                 continue
             # A reply that has arrived in part is being held, and cannot be handled without its request.
-            reply_held = position == 0 and self._replies.held_bytes > 0
+            # The held end of an edited reply needs no request any more.
+            reply_held = position == 0 and self._replies.held_bytes > 0 and self._replies.editor is None
             outcome = HangUp(reason) if reply_held else self.dispatcher.evict_kept(pending, self.origin, reason)
             if type(outcome) is HangUp:
                 self._close_reason = outcome.reason
@@ -724,7 +727,7 @@ class Session:
     def _handle_reply(self, frame: bytes) -> None:
         _, key, since, pending, injected, kept = self.in_flight.popleft()
         self.release_kept(kept)
-        self._answer_bytes += DEFERRED_COST if key == FETCH else REQUEST_COST + DEFERRED_BYTE_COST * len(frame)
+        self._answer_bytes += DEFERRED_COST if key in RECORD_APIS else REQUEST_COST + DEFERRED_BYTE_COST * len(frame)
         assert pending is not None  # A reply without a pending reply always passes.
         reply = self.dispatcher.reply(pending, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:

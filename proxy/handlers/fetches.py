@@ -35,6 +35,9 @@ class Fetches(ApiHandler):
         longest: bytes of the longest reply that is decoded.
         deferred: takes the replies that are decoded after they were forwarded.
         tails: changes the addresses in replies; None if no address is rewritten.
+
+    Attributes:
+        largest_whole: bytes of the longest reply that is decoded whole.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class Fetches(ApiHandler):
     ) -> None:
         super().__init__()
         self._observer = observer
-        self._largest_whole = min(MAX_WHOLE_FETCH_BYTES, longest)
+        self.largest_whole = min(MAX_WHOLE_FETCH_BYTES, longest)
         self._inspection_due = 0.0
         self._deferred = deferred
         self._deferred_handler = _DeferredFetches(self)
@@ -63,7 +66,7 @@ class Fetches(ApiHandler):
         if size <= EMPTY_FETCH_BYTES or now < self._inspection_due:
             return PASS
         self._inspection_due = now + FETCH_INSPECTION_INTERVAL
-        return COPY if size <= self._largest_whole else PEEK
+        return COPY if size <= self.largest_whole else PEEK
 
     def is_inspected(self, size: int, now: float) -> bool:
         """Returns whether a reply that is rewritten is also decoded. If so, the next one is not, for a short time."""
@@ -130,7 +133,7 @@ class PendingRewrittenFetch(PendingTail):
         """See PendingReply."""
         changed = super().reply(frame, origin, now)
         if self._fetches.is_inspected(len(frame), now):
-            whole = len(frame) <= MAX_WHOLE_FETCH_BYTES
+            whole = len(frame) <= self._fetches.largest_whole
             observed = self._whole if whole else self._truncated
             self._fetches.defer(observed, frame if whole else frame[:HEAD_BYTES], origin, now)
         return changed

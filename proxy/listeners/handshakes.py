@@ -26,6 +26,12 @@ UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))
 MAX_LOGGED_NAME = 253
 """How many characters of a client's name are logged. No host name is longer."""
 _Done = TypeVar("_Done")
+
+
+class BrokerNotKnownYet(LookupError):
+    """A name is the name of a broker that the gateway does not know yet, for instance because it has just started."""
+
+
 LeadsToBroker: TypeAlias = Callable[[str | None], bool]
 """Returns whether a name leads to a broker. The name is in lower case; None if the client asks for none."""
 
@@ -106,7 +112,8 @@ class ListenerHandshakes:
             descriptor: the client's non-blocking socket. If the function raises, the caller still owns it.
             host: the client's host.
             received: what the client has sent after its PROXY header.
-            leads_to_broker: decides whether a client may ask for a name; None if clients may ask for any name.
+            leads_to_broker: decides whether a client may ask for a name; None if clients may ask for any name. Raises
+                BrokerNotKnownYet.
 
         Raises:
             HandshakeError: the client's TLS handshake failed.
@@ -185,11 +192,17 @@ async def _serve_handshake(
     """
     hello = await read_client_hello(client, received)
     name = hello.server_name()
-    # Bytes that are no ClientHello have no name. OpenSSL refuses them with a better reason.
-    if leads_to_broker is not None and hello.is_client_hello and not leads_to_broker(name):
+    asked = f"the name {name[:MAX_LOGGED_NAME]}" if name else "no name (SNI)"
+    try:
+        # Bytes that are no ClientHello have no name. OpenSSL refuses them with a better reason.
+        refused = leads_to_broker is not None and hello.is_client_hello and not leads_to_broker(name)
+    except BrokerNotKnownYet:
+        # Without an alert, because clients give up after an alert, and retry after a close.
+        reason = f"the client asks for {asked}, and this broker is not known yet"
+        raise HandshakeError(TlsFailure.SERVER_NAME, reason) from None
+    if refused:
         with suppress(OSError):
             client.send(UNRECOGNIZED_NAME)
-        asked = f"the name {name[:MAX_LOGGED_NAME]}" if name else "no name (SNI)"
         raise HandshakeError(TlsFailure.SERVER_NAME, f"the client asks for {asked}, which leads to no broker")
     return await handshake(client, certificates.choose(name), host, received=bytes(hello.received)), name
 

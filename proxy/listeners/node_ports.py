@@ -1,7 +1,7 @@
 """The ports that a gateway opens for the brokers of its cluster."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain
 
 from group_sidecar.proxy.listeners.ports import ListenError, is_bound_to, listen, port_of
@@ -66,6 +66,11 @@ class NodePorts:
         if passed := self._take_passed(node_id, wanted):
             return passed
         return listen(wanted) if self._strict else _listen_near(wanted, node_id)
+
+    def forget_failed(self, node_ids: Collection[int]) -> None:
+        """Forgets the failures of all brokers but these, which the cluster has."""
+        for node_id in self.failed.keys() - set(node_ids):
+            del self.failed[node_id]
 
     def close_unused(self) -> None:
         """Closes the passed sockets of brokers that the cluster does not have."""

@@ -78,6 +78,7 @@ WRONG = {
     "text for a number": {"replicas": "one"},
     "a relative path": {"secrets": [{"secret": "ca", "mountPath": "ca"}]},
     "an id twice": {"brokerIds": [1, 1]},
+    "an id without a port": {"brokerIds": [56_436]},
     "a service that moves ports": {"service": {"type": "NodePort"}},
     "too little time": {"terminationGracePeriodSeconds": 1},
 }
@@ -124,6 +125,7 @@ def test_helm_refuses(values: dict[str, Any], tmp_path: Path) -> None:
     ("values", "reason"),
     [
         ({}, "config.upstream: a gateway needs"),
+        ({"config": {**UPSTREAM["config"], "admin": "0.0.0.0:9999"}}, "use port 9464"),
         ({"replicas": 2, "config": {**UPSTREAM["config"], "answers": {"exclusive": True}}}, "more than one replica"),
     ],
 )

@@ -87,7 +87,7 @@ def test_broker_has_no_listener_for_clients_of_its_own(pod: Pod) -> None:
 def test_pod_with_secrets_serves_and_reads_the_log(tmp_path: Path) -> None:
     """A client with TLS and SCRAM is served, and the sidecar's own user reads the log of the coordinator."""
     authority = Authority(tmp_path / "authority")
-    pair = authority.issue("*.kafka.kafka.svc", "127.0.0.1")
+    pair = authority.issue("*.kafka.kafka.svc", "kafka-bootstrap.kafka.svc", "127.0.0.1")
     secrets = {
         "kafka-client-tls": {
             "tls.crt": pair.certificate_file.read_bytes(),

@@ -4,19 +4,23 @@ import datetime
 import tomllib
 
 import pytest
+import yaml
 
 from scripts.release import (
     ENTRY,
     LABEL,
+    MANIFESTS,
     UNRELEASED,
     NotReady,
     current_version,
     cut,
     notes,
     open_next,
+    outdated,
     problems,
     sections,
     set_label,
+    set_manifest,
     unpinned,
 )
 from tests.scripts.documents import text_of
@@ -109,6 +113,17 @@ def test_changelog_follows_version() -> None:
     version = current_version(text_of("pyproject.toml"))
     if version in known:  # Released: the next change has to open the next version first.
         assert not ENTRY.search(known[UNRELEASED])
+
+
+def test_manifests_get_the_version() -> None:
+    """A release sets the version in each manifest, and a manifest with another version is a reason against it."""
+    texts = {file: text_of(file) for file in MANIFESTS}
+    released = {file: set_manifest(file, text, "7.8.9") for file, text in texts.items()}
+    assert outdated("7.8.9", released) == []
+    assert len(outdated("7.8.9", texts)) == len(MANIFESTS)
+    charts = [yaml.safe_load(text) for file, text in released.items() if file.endswith("Chart.yaml")]
+    assert [chart["version"] for chart in charts] == ["7.8.9", "7.8.9"]
+    assert charts[0]["appVersion"] == charts[1]["dependencies"][0]["version"] == "7.8.9"
 
 
 def test_dockerfile_has_the_version() -> None:

@@ -197,3 +197,37 @@ finally:
     )
     assert (done.returncode, done.stdout) == (1, "[]\n")
     assert done.stderr == "group-sidecar: admin: must be HOST:PORT, for instance 127.0.0.1:9092\n"
+
+
+def test_other_variables_are_ignored(tmp_path: Path) -> None:
+    """Variables without the prefix are no settings, as for `group-sidecar run`."""
+    file = tmp_path / "sidecar.yaml"
+    file.write_text("admin: 127.0.0.1:9644\n")
+    others = {"ADMIN": "root", "ADMIN_ACCESS__CERTIFICATE_FILE": "x"}
+    assert healthcheck.find_admin_port(file, None, others) == (Address("127.0.0.1", 9644), False)
+
+
+@pytest.mark.parametrize("content", ["listen: [", "x: !!int ''", "x: !!bool maybe"])
+def test_unreadable_file_is_not_needed(tmp_path: Path, content: str) -> None:
+    """A broken file matters only if the address is in it: the sidecar may be serving clients with older settings."""
+    file = tmp_path / "sidecar.yaml"
+    file.write_text(content)
+    assert healthcheck.find_admin_port(file, "127.0.0.1:9644", {}) == (Address("127.0.0.1", 9644), False)
+    with pytest.raises(healthcheck.UnhealthyError, match="is not YAML"):
+        healthcheck.find_admin_port(file, None, {})
+
+
+@pytest.mark.parametrize("reply", [b'{"live": false}', b'{"live": false, "reasons": 3}', b'{"live": 1}', b"[" * 60_000])
+async def test_reply_that_is_no_yes(capsys: pytest.CaptureFixture[str], reply: bytes) -> None:
+    """Only a reply that says yes is healthy. Every other one gives one line."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 200 OK\r\n\r\n" + reply)
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        found = await checked(capsys, "--admin", f"127.0.0.1:{listener.socket.getsockname()[1]}")
+        nursery.cancel_scope.cancel()
+    assert (found.status, found.out, len(found.err.splitlines())) == (1, "", 1)

@@ -91,3 +91,15 @@ def test_two_gateways_do_not_share_a_port(passed: Callable[[], socket.socket]) -
     [opened] = NodePorts(HOST, first_port, {}, strict=True).open(1)
     with opened, pytest.raises(ListenError):
         NodePorts(HOST, first_port, {}, strict=True).open(1)
+
+
+def test_failure_of_a_removed_broker_is_forgotten(passed: Callable[[], socket.socket]) -> None:
+    """A broker that the cluster has no longer needs no port."""
+    taken = port_of([passed()])
+    ports = NodePorts(HOST, taken - 5, {}, strict=True)
+    with pytest.raises(ListenError):
+        ports.open(5)
+    ports.forget_failed([4, 5])
+    assert {*ports.failed} == {5}
+    ports.forget_failed([4])
+    assert not ports.failed

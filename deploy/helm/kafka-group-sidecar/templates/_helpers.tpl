@@ -21,7 +21,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if eq .Values.mode "gateway" -}}
 {{- $advertise := printf "%s.%s.svc" (include "kafka-group-sidecar.name" .) .Release.Namespace -}}
 {{- $_ := set $default "mode" "gateway" -}}
-{{- $_ := set $default "gateway" (dict "advertise" $advertise "first_port" 9100) -}}
+{{- $gateway := dict "advertise" $advertise -}}
+{{- if not (dig "gateway" "one_port" false .Values.config) -}}
+{{- $_ := set $gateway "first_port" 9100 -}}
+{{- end -}}
+{{- $_ := set $default "gateway" $gateway -}}
 {{- $_ := set $default "limits" (dict "drain_seconds" 10) -}}
 {{- else -}}
 {{- $_ := set $default "own_connection" (dict "address" "127.0.0.1:19094") -}}
@@ -42,13 +46,24 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $listen := $config.listen -}}
 {{- range $config.listeners }}{{ $listen = .listen }}{{ end -}}
 - {name: bootstrap, port: {{ regexFind "[0-9]+$" $listen }}}
+{{- if not $config.gateway.one_port }}
 {{- range .Values.brokerIds }}
 - {name: broker-{{ . }}, port: {{ add $config.gateway.first_port . }}}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{- /* HTTPS if the admin port uses TLS. */ -}}
+{{- define "kafka-group-sidecar.adminScheme" -}}
+{{- if dig "admin_access" "certificate_file" "" .Values.config }}HTTPS{{ else }}HTTP{{ end }}
+{{- end }}
 
 {{- /* The fields of the container, without restartPolicy. */ -}}
 {{- define "kafka-group-sidecar.common" -}}
+{{- $scheme := include "kafka-group-sidecar.adminScheme" . -}}
+{{- if not (hasSuffix ":9464" (dig "admin" ":9464" .Values.config)) }}
+{{- fail "config.admin: the probes and the PodMonitor use port 9464" }}
+{{- end -}}
 name: group-sidecar
 image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -56,15 +71,15 @@ args: [run, --config, /etc/group-sidecar/sidecar.yaml]
 ports:
   - {name: sidecar-admin, containerPort: 9464}
 startupProbe:
-  httpGet: {path: /startupz, port: 9464}
+  httpGet: {path: /startupz, port: 9464, scheme: {{ $scheme }}}
   periodSeconds: 1
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /livez, port: 9464}
+  httpGet: {path: /livez, port: 9464, scheme: {{ $scheme }}}
   periodSeconds: 10
   timeoutSeconds: 5
 readinessProbe:
-  httpGet: {path: /readyz, port: 9464}
+  httpGet: {path: /readyz, port: 9464, scheme: {{ $scheme }}}
   periodSeconds: 5
   timeoutSeconds: 5
 resources: {{- toYaml .Values.resources | nindent 2 }}
