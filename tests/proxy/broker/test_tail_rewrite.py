@@ -20,6 +20,7 @@ from group_sidecar.codecs.schema import Struct, decode, encode
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.tail_rewrite import MAX_HELD_BYTES, RESERVED_BYTES, fitted, rewrite_tail
 from group_sidecar.proxy.dataplane.commands import Close
+from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME
 from tests.proxy.dataplane.playbook import Line, complete_state, framed, pieces, request, to_client
 
 HOST = "broker-7.internal"
@@ -249,3 +250,28 @@ def test_rewritten_fetch_is_observed(records: int) -> None:
     frame = framed((1).to_bytes(4) + b"\0" + encode(told, 18))
     exchanged(Line(state), ApiKey.FETCH, frame, 30_000)
     assert topic_id in state.topic_names.wanted
+
+
+@pytest.mark.parametrize("missing", [60_000, 20])
+def test_request_behind_an_edited_reply_is_evicted_without_a_close(missing: int) -> None:
+    """While a part of an edited reply is missing, also of its end, a kept request may be evicted."""
+    client, reply = line(), reply_of(1, 70_000, tail_of(1, endpoints(1, 2)))
+    client.client(request(1, 1, version=18, body=bytes(41)))
+    client.client(request(12, 2, version=2, body=b"\0\1g" + bytes(SMALL_FRAME + 1_000)))
+    client.upstream(reply[:-missing])
+    assert client.session.evict_held_request(client.now, CloseReason.REQUEST_TOO_LONG) == []
+
+
+@pytest.mark.parametrize("key", [1, 78])
+def test_held_records_are_no_work(key: int) -> None:
+    """A client that fetches records is not read in turns, because the records of a held reply are not decoded."""
+    client = line()
+    exchanged(client, key, reply_of(key, 30_000, tail_of(key)))
+    assert not client.session.takes_turns
+
+
+def test_address_without_a_node_is_left_out() -> None:
+    """An address without a node id would otherwise reach the client as the broker sent it."""
+    before = tail_of(1, (*endpoints(1), *endpoints(-1)))
+    reply = exchanged(line(), 1, reply_of(1, 1_000, before))
+    assert HOST.encode() not in reply
