@@ -342,7 +342,7 @@ def test_api_versions_are_capped(version: int) -> None:
     assert replace(answer, api_keys=()) == replace(told, api_keys=())
     answer, _ = offered(gateway(), told, version)
     known = {key: its for key, its in FUTURE.items() if key != 99}
-    assert ranges(answer) == known | capped | {ApiKey.PRODUCE: (3, 13), ApiKey.FETCH: (4, 15)}
+    assert ranges(answer) == known | capped | {ApiKey.PRODUCE: (3, 13), ApiKey.FETCH: (4, 18)}
     assert replace(answer, api_keys=()) == replace(told, api_keys=())
 
 
