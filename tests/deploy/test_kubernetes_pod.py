@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -132,6 +133,9 @@ def _add_user(pod: Pod, name: str, password: bytes) -> None:
 
 
 def _reads_the_log(pod: Pod) -> bool:
-    with urlopen(f"http://{host_port(pod.address[ADMIN])}/readyz", timeout=GIVE_UP_SECONDS) as reply:
-        [standing] = json.load(reply)["offsets_log"].values()
-    return bool(standing["owned"]["count"] and not standing["loading"]["count"])
+    try:
+        with urlopen(f"http://{host_port(pod.address[ADMIN])}/readyz", timeout=GIVE_UP_SECONDS) as reply:
+            [status] = json.load(reply)["offsets_log"].values()
+    except HTTPError:  # The broker knows the sidecar's user only since a moment ago.
+        return False
+    return bool(status["owned"]["count"] and not status["loading"]["count"])
