@@ -35,10 +35,22 @@ PAIRS = "pairs"
 """A topic of which each partition is on two of the three brokers."""
 NOT_LEADER = 6
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a network namespace"),
-    pytest.mark.skipif(shutil.which("ip") is None, reason="needs the command ip (iproute2), to make a namespace"),
-]
+
+def unavailable() -> str | None:
+    """Returns the reason why this machine cannot make a network namespace with a link, or None if it can."""
+    if os.geteuid() != 0:
+        return "needs root, to make a network namespace"
+    if shutil.which("ip") is None:
+        return "needs the command ip (iproute2), to make a network namespace"
+    name = f"probe-{os.getpid()}"
+    link = ["ip", "-n", name, "link", "add", "near", "type", "veth", "peer", "name", "far"]
+    steps = ["ip", "netns", "add", name], link, ["ip", "netns", "delete", name]
+    done = [subprocess.run(step, capture_output=True, text=True, check=False) for step in steps]
+    failed = [step.stderr.strip() for step in done if step.returncode]
+    return f"this machine permits no network namespace with a link: {failed[0]}" if failed else None
+
+
+pytestmark = pytest.mark.skipif((reason := unavailable()) is not None, reason=str(reason))
 
 
 class Namespace:

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from tests.kafka.maven import cache_folder
@@ -37,7 +38,16 @@ def unavailable() -> str | None:
     if os.geteuid() != 0:
         return "a Debian base system is made and entered by root only"
     missing = [command for command in ("debootstrap", "unshare", "tar") if _found(command) is None]
-    return f"missing: {', '.join(missing)}; `make system` installs debootstrap" if missing else None
+    if missing:
+        return f"missing: {', '.join(missing)}; `make system` installs debootstrap"
+    return None if _may_mount() else "this machine permits no mounts in a mount namespace, not even to root"
+
+
+@cache
+def _may_mount() -> bool:
+    """Whether this process may do what a container's tools do first. Containers without privileges may not."""
+    mounting = ["unshare", "--mount", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/mnt"]
+    return subprocess.run(mounting, capture_output=True, check=False).returncode == 0
 
 
 def base_system(*packages: str) -> Path:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from tests.deploy import base_system
@@ -35,7 +36,21 @@ def unavailable() -> str | None:
     if reason := base_system.unavailable():
         return reason
     missing = [command for command in ("systemd-nspawn", "nsenter") if shutil.which(command) is None]
-    return f"missing: {', '.join(missing)}; `make system` installs systemd-container" if missing else None
+    if missing:
+        return f"missing: {', '.join(missing)}; `make system` installs systemd-container"
+    failure = _failure_of_nspawn()
+    return f"systemd-nspawn cannot run containers on this machine: {failure}" if failure else None
+
+
+@cache
+def _failure_of_nspawn() -> str:
+    """Runs `true` in a container with this machine's /usr. Returns the error output if that fails."""
+    flags = ("--quiet", "--register=no", "--keep-unit", "--volatile=yes", "--directory=/", "--console=pipe")
+    command = ["sh", "-c", _IN_OWN_CGROUP, "systemd-nspawn", *flags, "/usr/bin/true"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as probe:
+        errors = probe.communicate(timeout=GIVE_UP_SECONDS)[1]
+    _remove_cgroups(probe.pid)
+    return errors.strip() or f"status {probe.returncode}" if probe.returncode else ""
 
 
 class BootedSystem:
