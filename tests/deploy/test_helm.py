@@ -16,19 +16,17 @@ from tests.certificates import Authority
 from tests.conformance.librdkafka import create_topic, leaders_of
 from tests.conformance.routes import Route, Run
 from tests.deploy.kubernetes_tools import (
-    BUILD_SECONDS,
     NEWEST,
     OLDEST,
-    CommandFailed,
     Manifest,
     dangling,
     faults,
     helm,
     helm_template,
-    run,
 )
 from tests.deploy.pod import Pod
 from tests.deploy.test_kubernetes import one, pod_of, sidecar_of
+from tests.go_tools import BUILD_SECONDS, CommandFailed, run
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import free_addresses, host_port
 from tests.kafka.sidecar_process import COMMAND

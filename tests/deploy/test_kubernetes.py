@@ -11,9 +11,10 @@ import yaml
 from deploy.kubernetes.__main__ import TARGET, prometheus_rule
 from group_sidecar.proxy.config.model import Config, load_config
 from tests.certificates import Authority
-from tests.deploy.kubernetes_tools import BUILD_SECONDS, NEWEST, OLDEST, Manifest, dangling, faults, kustomize, run
+from tests.deploy.kubernetes_tools import NEWEST, OLDEST, Manifest, dangling, faults, kustomize
 from tests.deploy.pod import Pod
 from tests.deploy.test_rules import ALERTS
+from tests.go_tools import BUILD_SECONDS, run
 from tests.kafka.sidecar_process import COMMAND
 
 pytestmark = pytest.mark.timeout(BUILD_SECONDS)  # The first test may have to build a tool.

@@ -17,8 +17,10 @@ from confluent_kafka.admin import (
 from tests.certificates import Authority
 from tests.conformance.librdkafka import QUICK_CONSUMER, consumer, create_topic, poll_until, produce
 from tests.conformance.routes import Route, Run
-from tests.deploy.kubernetes_tools import BUILD_SECONDS, kustomize
+from tests.deploy.compose import server_properties
+from tests.deploy.kubernetes_tools import kustomize
 from tests.deploy.pod import Pod
+from tests.go_tools import BUILD_SECONDS
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import GIVE_UP_SECONDS, host_port
 
@@ -38,11 +40,7 @@ def pod(tmp_path: Path) -> Pod:
 
 def properties(pod: Pod) -> dict[str, str]:
     """The broker's properties, as its image makes them of the environment. The other brokers do not vote here."""
-    names = {name.removeprefix("KAFKA_"): value for name, value in pod.environment(BROKER).items() if "KAFKA_" in name}
-    found = {
-        name.replace("___", "-").replace("__", "+").replace("_", ".").replace("+", "_").lower(): pod.here(value)
-        for name, value in names.items()
-    }
+    found = server_properties({name: pod.here(value) for name, value in pod.environment(BROKER).items()})
     found["controller.quorum.voters"] = found["controller.quorum.voters"].partition(",")[0]
     return found
 

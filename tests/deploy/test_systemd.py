@@ -14,7 +14,7 @@ from group_sidecar.proxy.config.limits_section import Limits
 from tests.deploy import booted_system
 from tests.deploy.booted_system import BootedSystem, booted
 from tests.kafka.processes import Address, free_addresses, host_port
-from tests.kafka.wire import Wire
+from tests.kafka.wire import ask
 from tests.proxy.scripted_broker import ScriptedBroker, listening
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -121,8 +121,7 @@ def machine(
 
 def asks(address: Address) -> None:
     """Asserts that ApiVersions passes the sidecar at an address."""
-    with Wire(address) as wire:
-        assert wire.ask(ApiVersionsRequest(), 0).error_code == 0
+    assert ask(address, ApiVersionsRequest(), 0).error_code == 0
 
 
 def hand_over(machine: BootedSystem, *command: str) -> None:

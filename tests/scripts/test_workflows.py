@@ -1,7 +1,6 @@
 """The workflows of GitHub Actions are valid, pinned, and give no more rights than a job needs."""
 
 import json
-import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +11,7 @@ import yaml
 from jsonschema.validators import validator_for  # type: ignore[import-untyped]
 
 from scripts.release import unpinned
-from tests.kafka.maven import cache_folder
+from tests.go_tools import built
 from tests.scripts.documents import ROOT, text_of
 
 FOLDER = ROOT / ".github" / "workflows"
@@ -36,23 +35,8 @@ def faults(workflow: dict[Any, Any]) -> list[str]:
 
 
 def actionlint() -> Path:
-    """The linter of workflows, which Go builds once into the folder of downloads. Skips where there is no Go."""
-    target = cache_folder() / "actionlint" / ACTIONLINT / "actionlint"
-    if not target.exists():
-        go = shutil.which("go")
-        if go is None:
-            pytest.skip("actionlint comes as source code, and there is no Go here: install Go 1.23 or later")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        command = [go, "install", f"github.com/rhysd/actionlint/cmd/actionlint@v{ACTIONLINT}"]
-        environment = {"GOBIN": str(target.parent), "GOFLAGS": "-buildvcs=false"}
-        done = subprocess.run(
-            ["env", *(f"{k}={v}" for k, v in environment.items()), *command],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-    return target
+    """The linter of workflows, which comes as source code."""
+    return built("actionlint", f"github.com/rhysd/actionlint/cmd/actionlint@v{ACTIONLINT}")
 
 
 def test_workflows_follow_schema() -> None:
