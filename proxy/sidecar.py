@@ -1,7 +1,7 @@
 """Creates all parts of the sidecar, connects them, starts them, and stops them in the opposite order.
 
-`Sidecar` also decides which client connection belongs to which broker. `served_brokers` contains the parts that run
-once for each broker.
+`served_brokers` contains the parts that run once for each broker. `gateway` decides which client connection belongs to
+which broker in gateway mode.
 
 In sidecar mode there is one broker and one copy of its coordinator. In gateway mode there is one copy for each broker.
 The copy of the bootstrap broker exists from the start. The copy of another broker is created when its first client
@@ -16,8 +16,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -26,7 +26,6 @@ from typing import NamedTuple
 import trio
 from prometheus_client import CollectorRegistry
 
-from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.metrics.collector import ScrapeSources
@@ -40,8 +39,6 @@ from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness
 from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.broker.group_queries import Node, brokers
-from group_sidecar.proxy.broker.kafka_client import BrokerError
 from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
@@ -52,24 +49,23 @@ from group_sidecar.proxy.dataplane.event_loop import host, run_in_task
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session, SessionLimits
+from group_sidecar.proxy.gateway import Gateway, GatewayListener
 from group_sidecar.proxy.hand_over import HandOver
 from group_sidecar.proxy.journal.writer import JournalWriter
 from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort
 from group_sidecar.proxy.listeners.descriptor_limits import allowed_connections
-from group_sidecar.proxy.listeners.handshakes import BrokerNotKnownYet, ListenerHandshakes, handshakes_of
-from group_sidecar.proxy.listeners.node_ports import NodePorts
+from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes, handshakes_of
 from group_sidecar.proxy.listeners.ports import (
     ListenError,
     OpenPorts,
     PassedSocket,
     open_ports,
-    port_of,
     sockets_to_pass,
 )
 from group_sidecar.proxy.listeners.predecessor import Predecessor
 from group_sidecar.proxy.listeners.server import Server
 from group_sidecar.proxy.runtime import garbage_collection
-from group_sidecar.proxy.runtime.addresses import Address, AddressBook, NodeNames
+from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.compiled_modules import uncompiled_modules
 from group_sidecar.proxy.runtime.event_log import EventLog
 from group_sidecar.proxy.runtime.logging import log
@@ -90,8 +86,6 @@ update."""
 THREAD_SWITCH_SECONDS = 0.0005
 """Seconds for which another thread may hold Python's GIL while the data path waits for it. In Python's default of 5 ms,
 the data path could send a hundred answers."""
-NODES_SECONDS = 5.0
-"""Seconds until a gateway requests the cluster's nodes again, after a failed attempt."""
 FIRST_REPLY_SECONDS = 1.0
 """Seconds between the last accepted client and the first connection that ends, if a successor has taken over. A client
 that has just connected then gets its first reply."""
@@ -255,7 +249,6 @@ class Sidecar:
         self._poller.failed = partial(self._supervisor.failed, Task.DEFERRED)
         self._traffic = TrafficCounters()
         self._brokers = ServedBrokers()
-        self._bootstrap_peer: Address | None = None
         self._own_certificates = OwnCertificates(config)
         self._admin_scope = trio.CancelScope()
         self._clock: WallClock
@@ -290,11 +283,22 @@ class Sidecar:
             self._supervisor,
             self._brokers.probe_now,
         )
-        self._node_names = NodeNames(config.advertised_host)
-        self._address_book = AddressBook(self._node_names, self._open_node)
-        host, gateway = config.client_listeners[0].listen.host, config.gateway
+        self._gateway = self._create_gateway() if config.mode == "gateway" else None
+
+    def _create_gateway(self) -> Gateway:
+        """Creates the part that knows the ports of a cluster's brokers. A gateway has only one listener."""
+        [counters] = self._listeners.values()
+
+        def port() -> int:
+            assert self._ports is not None
+            return self._ports.port(counters.name)
+
+        def serve(listeners: list[socket.socket], node_port: ClientPort) -> None:
+            self._servers.start_soon(self._serve, listeners, node_port)
+
+        listener = GatewayListener(counters, self._handshakes[counters.name], port, serve)
         passed = self._ports.nodes if self._ports else {}
-        self._node_ports = NodePorts(host, gateway.first_port, passed, strict=gateway.strict_ports)
+        return Gateway(self._config, listener, self._brokers, self._broker_at, self._session, passed)
 
     def _create_observers(self) -> None:
         """Creates the parts that get the facts about groups."""
@@ -369,7 +373,7 @@ class Sidecar:
 
     def _sockets_to_pass(self) -> list[PassedSocket]:
         assert self._ports is not None
-        nodes = {**self._node_ports.opened}
+        nodes = self._gateway.opened if self._gateway else {}
         return sockets_to_pass(self._ports, self._config.listen_addresses, self._config.admin, nodes)
 
     async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED) -> None:
@@ -406,7 +410,7 @@ class Sidecar:
         await self._server.serve(listeners, port)
 
     def _is_loaded(self) -> bool:
-        return self._brokers.are_loaded() and not self._node_ports.has_unused
+        return self._brokers.are_loaded() and not (self._gateway and self._gateway.has_unused)
 
     def _begin_sharing(self) -> None:
         """Notes that another process of this sidecar may forward requests of the brokers' clients too."""
@@ -478,8 +482,8 @@ class Sidecar:
         self._tasks.start_soon(supervisor.keep_running, Task.SWEEP, self._sweep)
         self._tasks.start_soon(supervisor.keep_running, Task.RELIST, self._relist)
         self._broker_at(self._config.broker_address)
-        if self._config.mode == "gateway":
-            self._tasks.start_soon(supervisor.keep_running, Task.NODES, self._learn_nodes)
+        if self._gateway:
+            self._tasks.start_soon(supervisor.keep_running, Task.NODES, self._gateway.learn_nodes)
         self._tasks.start_soon(self.hand_over.watch_predecessor)
         if self._journal_writer:
             self._tasks.start_soon(self._run_journal, self._journal_writer)
@@ -505,7 +509,7 @@ class Sidecar:
         """Returns the broker at an upstream address. Creates it and starts its background tasks at the first call."""
         broker = self._brokers.get(address)
         if broker is None:
-            advertise = self._address_book.advertise if self._config.mode == "gateway" else None
+            advertise = self._gateway.advertise if self._gateway else None
             state = BrokerState(
                 address,
                 self._config,
@@ -530,91 +534,18 @@ class Sidecar:
 
     def _client_port(self, listener: Listener) -> ClientPort:
         """Returns the port of a listener. All listeners lead to the same broker."""
+        if self._gateway:
+            return self._gateway.bootstrap_port()
+        counters = self._listeners[listener]
 
-        def new_session(origin: Origin, peer: Address) -> Session:
-            self._bootstrap_peer = peer
+        def new_session(origin: Origin, _peer: Address) -> Session:
             return self._session(self._broker_at(self._config.broker_address), counters.name, origin)
 
-        counters = self._listeners[listener]
-        handshakes = self._handshakes[listener.name]
-        port = ClientPort(counters, lambda: listener.upstream, new_session, handshakes)
-        if self._config.mode == "gateway" and self._config.gateway.one_port:
-            return port._replace(by_name=partial(self._port_by_name, port))
-        return port
-
-    def _port_by_name(self, bootstrap: ClientPort, server_name: str | None) -> ClientPort | None:
-        """Returns the port to which a name leads at the only port of a gateway, or None if it leads to no broker.
-
-        Raises:
-            BrokerNotKnownYet: the name is that of a broker which the gateway does not know.
-        """
-        if server_name in self._config.gateway.bootstrap_names:
-            return bootstrap
-        node_id = None if server_name is None else self._node_names.node_of(server_name)
-        if node_id is None:
-            return None
-        if node_id not in self._address_book:
-            raise BrokerNotKnownYet(server_name)
-        return self._node_port(node_id)
-
-    def _node_port(self, node_id: int) -> ClientPort:
-        counters = self._gateway_counters
-        upstream = partial(self._address_book.upstream, node_id)
-        handshakes = self._handshakes[counters.name]
-        return ClientPort(counters, upstream, partial(self._node_session, node_id), handshakes)
-
-    def _node_session(self, node_id: int, origin: Origin, peer: Address) -> Session:
-        address = self._address_book.upstream(node_id)
-        if address not in self._brokers and peer == self._bootstrap_peer:
-            # This node is the bootstrap broker under another address. One broker has one copy.
-            self._brokers.put(address, self._broker_at(self._config.broker_address))
-        return self._session(self._broker_at(address), self._gateway_counters.name, origin)
+        return ClientPort(counters, lambda: listener.upstream, new_session, self._handshakes[listener.name])
 
     def _session(self, broker: ServedBroker, listener: str, origin: Origin) -> Session:
         dispatcher = broker.dispatchers[listener]
         return Session(dispatcher, self._traffic, origin, self._session_limits)
-
-    @property
-    def _gateway_counters(self) -> ListenerCounters:
-        """The counters of a gateway's only listener, which has a port for each broker."""
-        return next(iter(self._listeners.values()))
-
-    def _open_node(self, node_id: int) -> int:
-        """Opens the gateway's port for a node, unless all nodes share one port. Returns the port's number."""
-        if self._config.gateway.one_port:
-            assert self._ports is not None
-            number = self._config.gateway.advertised_port or self._ports.port(self._gateway_counters.name)
-        else:
-            listeners = self._node_ports.open(node_id)
-            self._servers.start_soon(self._serve, listeners, self._node_port(node_id))
-            number = port_of(listeners)
-        upstream = str(self._address_book.upstream(node_id))
-        log.info("node opened", node=node_id, name=self._node_names.name(node_id), port=number, upstream=upstream)
-        return number
-
-    async def _learn_nodes(self) -> None:
-        """Opens the ports of all nodes once, for clients that know these ports from before a restart.
-
-        Closes the passed ports of nodes that the cluster does not have.
-        """
-        while True:
-            try:
-                async with self._broker_at(self._config.broker_address).state.own_connections.connect() as client:
-                    nodes = await brokers(client)
-                if self._open_all(nodes):
-                    self._node_ports.close_unused()
-                    return
-            except (BrokerError, DecodeError):
-                pass
-            await trio.sleep(NODES_SECONDS)
-
-    def _open_all(self, nodes: Sequence[Node]) -> bool:
-        """Opens the ports of the cluster's nodes. Returns whether all of them are open."""
-        self._node_ports.forget_failed([node.id for node in nodes])
-        for node in nodes:
-            with suppress(ListenError):  # It is logged, and the other nodes are served.
-                self._address_book.advertise(node.id, node.host, node.port)
-        return not self._node_ports.failed
 
     # State that other parts read.
 
@@ -641,7 +572,8 @@ class Sidecar:
         cluster.
         """
         upstream = self._config.broker_address
-        without_port = {f"node-{node_id}": {"listening": False} for node_id in self._node_ports.failed}
+        failed = self._gateway.failed if self._gateway else {}
+        without_port = {f"node-{node_id}": {"listening": False} for node_id in failed}
         bootstrap = {"reachable": self._brokers.is_reachable(upstream), "accepting": self._is_accepting}
         return {str(upstream): bootstrap, **without_port}
 
