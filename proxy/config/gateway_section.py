@@ -85,5 +85,7 @@ class Gateway(Section):
         for name in self.bootstrap_names:
             if name.startswith("*."):
                 raise ValueError(f"bootstrap_names: {name} must be a whole name")
+            if _is_ip_address(name):
+                raise ValueError(f"bootstrap_names: {name} is an IP address, and no client asks for it by name")
             if (node := names.node_of(name)) is not None:
                 raise ValueError(f"bootstrap_names: {name} is the name of the broker with node id {node}")

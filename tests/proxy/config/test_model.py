@@ -204,6 +204,10 @@ def test_config_is_immutable() -> None:
             "gateway: bootstrap_names: b-2 is the name of the broker with node id 2",
         ),
         (
+            {"gateway": {"one_port": True, "advertise": "b-{node}", "bootstrap_names": ["192.0.2.1"]}},
+            "gateway: bootstrap_names: 192.0.2.1 is an IP address, and no client asks for it by name",
+        ),
+        (
             {"mode": "gateway", "gateway": {"one_port": True, "advertise": "b-{node}", "bootstrap_names": ["k"]}},
             "gateway.one_port: needs a listener with tls, which shows the names",
         ),
