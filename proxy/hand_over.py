@@ -11,7 +11,7 @@ import trio
 from group_sidecar.coordinator.model.facts import ClientRefused, Fact
 from group_sidecar.proxy.listeners.ports import PassedSocket
 from group_sidecar.proxy.listeners.predecessor import Predecessor
-from group_sidecar.proxy.listeners.successor import Successor, start_successor
+from group_sidecar.proxy.listeners.successor import Successor, SuccessorFailed, start_successor
 from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.service_manager import ServiceManager
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
@@ -110,7 +110,7 @@ class HandOver:
     async def start_successor(self, stop: trio.Event) -> None:
         """Starts a successor, and sets `stop` when the successor serves clients. Never raises.
 
-        If the successor fails, or if `stop` is set meanwhile, the successor is ended.
+        If the successor fails, or if `stop` is set meanwhile, the successor is ended. A failure is counted and logged.
         """
         is_serving = self.alone.is_set() and self.may_accept.is_set() and not stop.is_set()
         if self._is_starting_successor or not is_serving:
@@ -119,7 +119,11 @@ class HandOver:
         self._is_starting_successor = True
         self._begin_sharing()  # The successor accepts clients before this process learns of it.
         with self._supervisor.guard(Task.HAND_OVER):
-            self.successor = await start_successor(self._sockets, stop)
+            try:
+                self.successor = await start_successor(self._sockets, stop)
+            except SuccessorFailed as failure:
+                log.error("the successor has failed, so this sidecar goes on", cause=str(failure))
+                self._supervisor.count(Task.HAND_OVER, failure)
             if self.successor:
                 self._publishes_all = False
                 self._service_manager.succeeded_by(self.successor.pid)

@@ -130,13 +130,16 @@ def command_line() -> list[str]:
 async def start_successor(sockets: Callable[[], list[PassedSocket]], stop: trio.Event) -> Successor | None:
     """Starts a successor. Returns it when it serves clients.
 
-    Returns None if the successor has failed, or if `stop` was set meanwhile. The successor is ended in these cases.
+    Returns None if `stop` was set meanwhile. The successor is then ended.
 
     Args:
         sockets: returns the sockets to pass. It may block.
         stop: set when this process stops.
+
+    Raises:
+        SuccessorFailed: the successor does not serve clients. It is ended.
     """
-    ready = None
+    ready = failed = None
     async with trio.open_nursery() as nursery:
 
         async def give_up() -> None:
@@ -147,9 +150,11 @@ async def start_successor(sockets: Callable[[], list[PassedSocket]], stop: trio.
         nursery.start_soon(give_up)
         try:
             ready = await _ready_successor(await trio.to_thread.run_sync(sockets))
-        except SuccessorFailed as failure:
-            log.error("the successor has failed, so this sidecar goes on", cause=str(failure))
+        except SuccessorFailed as error:
+            failed = error  # Out of the nursery, the exception would arrive in an exception group.
         nursery.cancel_scope.cancel()
+    if failed:
+        raise failed
     return ready
 
 

@@ -121,13 +121,17 @@ class Supervisor:
     def failed(self, task: Task, error: BaseException, broker: str = "") -> None:
         """Counts and logs a failure of a part that continues by itself."""
         error = _innermost(error)
-        self.failures[task] += 1
-        last = self._last.setdefault((task, broker), _Failures())
-        last.count, last.error, last.at = last.count + 1, type(error).__name__, trio.current_time()
-        if times := self._log_throttle.due(task, broker, last.error):
+        self.count(task, error, broker)
+        if times := self._log_throttle.due(task, broker, type(error).__name__):
             where = {"broker": broker} if broker else {}
             with suppress(OSError):  # Standard error may be a pipe that nobody reads any more.
                 log.error("a background task failed", task=task.value, **where, times=times, exc_info=error)
+
+    def count(self, task: Task, error: BaseException, broker: str = "") -> None:
+        """Counts a failure that the part itself logs."""
+        self.failures[task] += 1
+        last = self._last.setdefault((task, broker), _Failures())
+        last.count, last.error, last.at = last.count + 1, type(error).__name__, trio.current_time()
 
     def failing_tasks(self) -> list[FailingTask]:
         """Returns the parts that failed within the last `FAILING_SECONDS`."""

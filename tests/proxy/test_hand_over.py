@@ -14,17 +14,20 @@ from group_sidecar.coordinator.model.facts import ClientRefused, CoordinatorMove
 from group_sidecar.proxy import hand_over
 from group_sidecar.proxy.hand_over import LOAD_SECONDS, HandOver
 from group_sidecar.proxy.listeners.predecessor import Predecessor
+from group_sidecar.proxy.listeners.successor import SuccessorFailed
 from group_sidecar.proxy.runtime.service_manager import ServiceManager
 from group_sidecar.proxy.runtime.supervision import Supervisor
 
 MOVED = CoordinatorMoved(group_id="g", at=1.0)
 
 
-def created(predecessor: Predecessor | None = None, sharing: list[str] | None = None) -> HandOver:
+def created(
+    predecessor: Predecessor | None = None, sharing: list[str] | None = None, supervisor: Supervisor | None = None
+) -> HandOver:
     """Returns the state of a process. `sharing` gets what happens to its copies."""
     noted = [] if sharing is None else sharing
     begin, end = partial(noted.append, "begin"), partial(noted.append, "end")
-    return HandOver(predecessor, list, begin, end, ServiceManager({}), Supervisor())
+    return HandOver(predecessor, list, begin, end, ServiceManager({}), supervisor or Supervisor())
 
 
 @pytest.fixture
@@ -117,19 +120,25 @@ async def test_process_with_successor_publishes_refusals(monkeypatch: pytest.Mon
 async def test_copies_are_shared_until_successor_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The copies are shared before a successor is started, because it accepts clients before this process learns of it.
 
-    They are not shared any longer if the successor fails.
+    They are not shared any longer if the successor fails. The failure is counted.
     """
     sharing: list[str] = []
 
     async def failed(*_: object) -> None:
         sharing.append("started")
+        raise SuccessorFailed("it ended with status 2")
 
     monkeypatch.setattr(hand_over, "start_successor", failed)
-    process = created(sharing=sharing)
+    supervisor, stop = Supervisor(), trio.Event()
+    process = created(sharing=sharing, supervisor=supervisor)
     await process.wait_for_copies(lambda: True)
-    await process.start_successor(trio.Event())
+    with capture_logs() as lines:
+        await process.start_successor(stop)
     assert sharing == ["begin", "started", "end"]
     assert not process.is_shared
+    assert not stop.is_set()
+    assert supervisor.counts()["hand_over"] == 1
+    assert [line["cause"] for line in lines] == ["it ended with status 2"]
 
 
 async def test_copies_are_shared_until_predecessor_ends() -> None:

@@ -57,13 +57,13 @@ async def test_sockets_are_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_failure_is_reported(monkeypatch: pytest.MonkeyPatch, program: str, cause: str) -> None:
-    """A successor that ends, is not ready in time, or gives up its connection is ended, and the log has the cause."""
+    """A successor that ends, is not ready in time, or gives up its connection is ended, and the error has the cause."""
     monkeypatch.setattr(successor, "END_SECONDS", 0.2)
     monkeypatch.setattr(successor, "READY_SECONDS", 1.0)
     runs(monkeypatch, program)
-    with capture_logs() as lines:
-        assert await start_successor(list, trio.Event()) is None
-    assert [line["cause"] for line in lines if line["log_level"] == "error"] == [cause]
+    with capture_logs() as lines, pytest.raises(SuccessorFailed) as failed:
+        await start_successor(list, trio.Event())
+    assert str(failed.value) == cause
     [started] = [line for line in lines if line["event"] == "a successor was started"]
     with pytest.raises(ProcessLookupError):
         os.kill(started["pid"], 0)
