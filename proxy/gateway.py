@@ -1,9 +1,11 @@
 """Decides which port and which name of a gateway lead to which broker, and opens the ports of new brokers.
 
-`sidecar` creates the `Gateway`, which no other mode needs. `node_ports` opens the sockets.
+`sidecar` creates the `Gateway`, which no other mode needs. `node_ports` opens the sockets, and `bootstrap` chooses the
+broker for clients that have just begun.
 """
 
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,21 +15,25 @@ import trio
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.metrics.listener_counters import ListenerCounters
+from group_sidecar.proxy.admin.sources import Unreachable
+from group_sidecar.proxy.bootstrap import BootstrapBroker
+from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.group_queries import Node, brokers
-from group_sidecar.proxy.broker.kafka_client import BrokerError
+from group_sidecar.proxy.broker.kafka_client import BrokerError, BrokerUnreachable
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.session import Session
-from group_sidecar.proxy.listeners.admission import ClientPort
+from group_sidecar.proxy.listeners.admission import ClientPort, NotServed
 from group_sidecar.proxy.listeners.handshakes import BrokerNotKnownYet, ListenerHandshakes
 from group_sidecar.proxy.listeners.node_ports import NodePorts
 from group_sidecar.proxy.listeners.ports import ListenError, port_of
 from group_sidecar.proxy.runtime.addresses import Address, AddressBook, NodeNames
-from group_sidecar.proxy.runtime.logging import log
+from group_sidecar.proxy.runtime.backoff import Backoff
+from group_sidecar.proxy.runtime.logging import LogThrottle, log
 from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
 
-NODES_SECONDS = 5.0
-"""Seconds until a gateway requests the cluster's nodes again, after a failed attempt."""
+NODES_SECONDS = 1.0
+"""Seconds between two looks at the cluster: whether its nodes are known, and whether clients can begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,11 @@ class Gateway:
         broker_at: returns the broker at an address, and creates its copy at the first call.
         new_session: makes a session of a client of a broker.
         passed: the sockets that a predecessor has passed, by broker id.
+
+    Attributes:
+        was_asked: set when the first attempt to learn the cluster's nodes has ended. Clients that connect before would
+            be connected to a broker that nobody knows.
+        unreachable: the broker that could not be reached when the gateway asked for the nodes; None if a broker could.
     """
 
     def __init__(
@@ -68,17 +79,26 @@ class Gateway:
         new_session: Callable[[ServedBroker, str, Origin], Session],
         passed: Mapping[int, list[socket.socket]],
     ) -> None:
-        self._bootstrap_address, self._settings = config.broker_address, config.gateway
+        self._settings = config.gateway
         self._listener = listener
         self._served = served
         self._broker_at = broker_at
         self._new_session = new_session
+        self._credentials = OwnCredentials(config.own_connection_in_force)
         self._names = NodeNames(config.advertised_host)
         self._address_book = AddressBook(self._names, self._open_node)
+        self._bootstrap = BootstrapBroker(
+            (config.broker_address, *self._settings.bootstrap_servers), self._address_book.upstreams
+        )
         host = config.client_listeners[0].listen.host
         self._node_ports = NodePorts(host, self._settings.first_port, passed, strict=self._settings.strict_ports)
-        self._bootstrap_peer: Address | None = None
-        """The socket address of the bootstrap broker, which the cluster may know under another address."""
+        self._nodes_are_open = self._is_refused = False
+        self._unnamed: tuple[Address, Address] | None = None
+        """The socket address and the configured address of a broker whose own address was not known."""
+        self._attempts = Backoff()
+        self._log_throttle = LogThrottle()
+        self.was_asked = trio.Event()
+        self.unreachable: Unreachable | None = None
 
     @property
     def opened(self) -> Mapping[int, list[socket.socket]]:
@@ -91,41 +111,94 @@ class Gateway:
         return self._node_ports.failed
 
     @property
-    def has_unused(self) -> bool:
-        """Whether passed sockets are left of brokers that have not appeared yet."""
-        return self._node_ports.has_unused
+    def is_loaded(self) -> bool:
+        """Whether the ports of all brokers were opened, as far as the cluster allows that."""
+        return self._nodes_are_open or self._is_refused
+
+    @property
+    def bootstrap_address(self) -> str:
+        """The address of the broker for clients that have just begun, or that could not be asked for the nodes."""
+        return self.unreachable.broker if self.unreachable else str(self._bootstrap.address)
+
+    @property
+    def was_probed(self) -> bool:
+        """Whether it is known whether clients that have just begun can reach a broker."""
+        broker = self._served.get(self._bootstrap.address)
+        return self.was_asked.is_set() if broker is None else broker.state.reachability.was_probed
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether clients that have just begun can reach a broker."""
+        if self._bootstrap.address in self._served:
+            return self._served.is_reachable(self._bootstrap.address)
+        return self.was_asked.is_set() and self.unreachable is None
 
     def advertise(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         """See `AddressBook.advertise`."""
         return self._address_book.advertise(node_id, host, port)
 
     def bootstrap_port(self) -> ClientPort:
-        """Returns the port of the bootstrap broker. Names lead to the other brokers if they all share this port."""
-
-        def new_session(origin: Origin, peer: Address) -> Session:
-            self._bootstrap_peer = peer
-            return self._new_session(self._broker_at(self._bootstrap_address), self._listener.counters.name, origin)
-
-        port = ClientPort(
-            self._listener.counters, lambda: self._bootstrap_address, new_session, self._listener.handshakes
-        )
+        """Returns the port for clients that have just begun. Names lead to the brokers if they all share this port."""
+        port = self._port_to(lambda: self._bootstrap.address)
         return port._replace(by_name=partial(self._port_by_name, port)) if self._settings.one_port else port
 
-    async def learn_nodes(self) -> None:
+    def reachability_changed(self, address: Address, is_reachable: bool) -> None:
+        """Called when a client's broker connection has failed, and when it is established again after that."""
+        if not is_reachable:
+            self._bootstrap.skip(address)
+
+    async def watch(self) -> None:
         """Opens the ports of all nodes once, for clients that know these ports from before a restart.
 
-        Closes the passed ports of nodes that the cluster does not have.
+        After that, watches the broker for clients that have just begun, and chooses another one if it is unreachable.
+        Clients' own connections do this too, but there may be none while a load balancer sees that this sidecar is not
+        ready. Never returns.
         """
         while True:
+            if self._nodes_are_open:
+                self._watch_bootstrap_broker()
+            else:
+                try:
+                    await self._learn_nodes()
+                finally:
+                    self.was_asked.set()
+            await trio.sleep(self._attempts.pause() if self._attempts.failures else NODES_SECONDS)
+
+    def _watch_bootstrap_broker(self) -> None:
+        broker = self._served.get(self._bootstrap.address)
+        if broker is not None and broker.state.reachability.unreachable:
+            self._bootstrap.skip(self._bootstrap.address)
+        if self._unnamed is None:  # Otherwise only a client's connection shows which broker has a copy already.
+            self._broker_at(self._bootstrap.address)
+
+    async def _learn_nodes(self) -> None:
+        """Asks the cluster for its nodes, and opens their ports. Closes the passed ports of nodes that it lacks."""
+        for _ in self._bootstrap.servers:
+            address = self._bootstrap.address
             try:
-                async with self._broker_at(self._bootstrap_address).state.own_connections.connect() as client:
+                async with self._credentials.connect(address) as client:
                     nodes = await brokers(client)
-                if self._open_all(nodes):
+            except BrokerUnreachable as error:
+                self._bootstrap.skip(address)
+                since = self.unreachable.since if self.unreachable else time.time()
+                self.unreachable, self._is_refused = Unreachable(str(address), since, str(error)), False
+                self._log_failure(error)
+            except (BrokerError, DecodeError) as error:
+                # The broker is there, and refuses the sidecar. Replies to clients will name the nodes.
+                self.unreachable, self._is_refused = None, True
+                self._attempts.failures += 1
+                self._log_failure(error)
+                return
+            else:
+                self.unreachable, self._is_refused, self._attempts.failures = None, False, 0
+                if nodes and self._open_all(nodes):
+                    self._nodes_are_open = True
                     self._node_ports.close_unused()
-                    return
-            except (BrokerError, DecodeError):
-                pass
-            await trio.sleep(NODES_SECONDS)
+                return
+
+    def _log_failure(self, error: Exception) -> None:
+        if times := self._log_throttle.due(str(error)):
+            log.warning("the cluster's nodes are not known", cause=str(error), times=times)
 
     def _port_by_name(self, bootstrap: ClientPort, server_name: str | None) -> ClientPort | None:
         """Returns the port to which a name leads at the only port of a gateway, or None if it leads to no broker.
@@ -143,15 +216,24 @@ class Gateway:
         return self._node_port(node_id)
 
     def _node_port(self, node_id: int) -> ClientPort:
-        upstream = partial(self._address_book.upstream, node_id)
-        session = partial(self._node_session, node_id)
-        return ClientPort(self._listener.counters, upstream, session, self._listener.handshakes)
+        return self._port_to(partial(self._address_book.upstreams.__getitem__, node_id))
 
-    def _node_session(self, node_id: int, origin: Origin, peer: Address) -> Session:
-        address = self._address_book.upstream(node_id)
-        if address not in self._served and peer == self._bootstrap_peer:
-            # This node is the bootstrap broker under another address. One broker has one copy.
-            self._served.put(address, self._broker_at(self._bootstrap_address))
+    def _port_to(self, upstream: Callable[[], Address]) -> ClientPort:
+        return ClientPort(self._listener.counters, upstream, self._session_at, self._listener.handshakes)
+
+    def _session_at(self, origin: Origin, address: Address, peer: Address) -> Session:
+        """Returns a session of a client of the broker at an address. `peer`: where the broker connection leads.
+
+        Raises:
+            NotServed: the cluster was unreachable a moment ago, so it is not known which broker this is.
+        """
+        if address in self._bootstrap.servers and address not in self._address_book.upstreams.values():
+            if self.unreachable:
+                raise NotServed
+            self._unnamed = peer, address
+        elif address not in self._served and self._unnamed and peer == self._unnamed[0]:
+            # This node is the same broker under its own address. One broker has one copy.
+            self._served.put(address, self._broker_at(self._unnamed[1]))
         return self._new_session(self._broker_at(address), self._listener.counters.name, origin)
 
     def _open_node(self, node_id: int) -> int:

@@ -4,8 +4,8 @@
 which broker in gateway mode.
 
 In sidecar mode there is one broker and one copy of its coordinator. In gateway mode there is one copy for each broker.
-The copy of the bootstrap broker exists from the start. The copy of another broker is created when its first client
-connects.
+The copy of the broker for clients that have just begun exists from the start. The copy of another broker is created
+when its first client connects.
 
 The file has more than 400 lines because it starts and stops all parts.
 """
@@ -36,7 +36,7 @@ from group_sidecar.metrics.metric_family import Detail
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.patterns import group_filter
 from group_sidecar.policies.rulebook import ActivePolicies
-from group_sidecar.proxy.admin.sources import AdminSources, Readiness
+from group_sidecar.proxy.admin.sources import AdminSources, Readiness, Unreachable
 from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.config.limits_section import Limits
@@ -281,7 +281,7 @@ class Sidecar:
             self._traffic,
             AdmissionLimits(self._max_connections, limits.accept_rate),
             self._supervisor,
-            self._brokers.probe_now,
+            self._reachability_changed,
         )
         self._gateway = self._create_gateway() if config.mode == "gateway" else None
 
@@ -318,7 +318,7 @@ class Sidecar:
             managers=self._brokers.managers,
             traffic=self._traffic,
             fact_counters=self._fact_counters,
-            copies_ready=self._brokers.are_ready,
+            copies_ready=self._are_ready,
             refusing_brokers=self._brokers.count_refusing,
             held_bytes=lambda: self._connection_manager.held_bytes,
             recorded_bytes=lambda: self._recorder.held_bytes,
@@ -407,10 +407,12 @@ class Sidecar:
     async def _serve(self, listeners: list[socket.socket], port: ClientPort) -> None:
         """Accepts clients at a port as soon as this sidecar may accept clients."""
         await self.hand_over.may_accept.wait()
+        if self._gateway:
+            await self._gateway.was_asked.wait()
         await self._server.serve(listeners, port)
 
     def _is_loaded(self) -> bool:
-        return self._brokers.are_loaded() and not (self._gateway and self._gateway.has_unused)
+        return self._brokers.are_loaded() and (self._gateway is None or self._gateway.is_loaded)
 
     def _begin_sharing(self) -> None:
         """Notes that another process of this sidecar may forward requests of the brokers' clients too."""
@@ -466,7 +468,7 @@ class Sidecar:
             unusable_listeners=self._unusable_listeners,
             log_statuses=self._brokers.log_statuses,
             failing_tasks=self._supervisor.failing_tasks,
-            unreachable=self._brokers.unreachable,
+            unreachable=self._unreachable,
             reload=self.reload,
             current_config=lambda: self._reloader.config,
             epoch=self._wall_time,
@@ -481,9 +483,10 @@ class Sidecar:
         self._tasks.start_soon(self._connection_manager.run, supervisor)
         self._tasks.start_soon(supervisor.keep_running, Task.SWEEP, self._sweep)
         self._tasks.start_soon(supervisor.keep_running, Task.RELIST, self._relist)
-        self._broker_at(self._config.broker_address)
         if self._gateway:
-            self._tasks.start_soon(supervisor.keep_running, Task.NODES, self._gateway.learn_nodes)
+            self._tasks.start_soon(supervisor.keep_running, Task.NODES, self._gateway.watch)
+        else:
+            self._broker_at(self._config.broker_address)
         self._tasks.start_soon(self.hand_over.watch_predecessor)
         if self._journal_writer:
             self._tasks.start_soon(self._run_journal, self._journal_writer)
@@ -538,7 +541,7 @@ class Sidecar:
             return self._gateway.bootstrap_port()
         counters = self._listeners[listener]
 
-        def new_session(origin: Origin, _peer: Address) -> Session:
+        def new_session(origin: Origin, _address: Address, _peer: Address) -> Session:
             return self._session(self._broker_at(self._config.broker_address), counters.name, origin)
 
         return ClientPort(counters, lambda: listener.upstream, new_session, self._handshakes[listener.name])
@@ -571,15 +574,31 @@ class Sidecar:
         A gateway stays ready while another broker is down, because clients can still connect and reach the rest of the
         cluster.
         """
-        upstream = self._config.broker_address
-        failed = self._gateway.failed if self._gateway else {}
-        without_port = {f"node-{node_id}": {"listening": False} for node_id in failed}
-        bootstrap = {"reachable": self._brokers.is_reachable(upstream), "accepting": self._is_accepting}
-        return {str(upstream): bootstrap, **without_port}
+        accepting = {"accepting": self._is_accepting}
+        if self._gateway is None:
+            upstream = self._config.broker_address
+            return {str(upstream): {"reachable": self._brokers.is_reachable(upstream), **accepting}}
+        bootstrap = {self._gateway.bootstrap_address: {"reachable": self._gateway.is_reachable, **accepting}}
+        return bootstrap | {f"node-{node_id}": {"listening": False} for node_id in self._gateway.failed}
 
     def _probed(self) -> Mapping[str, bool]:
+        if self._gateway:
+            return {self._gateway.bootstrap_address: self._gateway.was_probed}
         upstream = self._config.broker_address
         return {str(upstream): self._brokers.was_probed(upstream)}
+
+    def _are_ready(self) -> bool:
+        return self._brokers.are_ready() and (self._gateway is None or self._gateway.is_reachable)
+
+    def _unreachable(self) -> list[Unreachable]:
+        """Returns the brokers that do not answer the sidecar."""
+        asked = [self._gateway.unreachable] if self._gateway and self._gateway.unreachable else []
+        return [*self._brokers.unreachable(), *asked]
+
+    def _reachability_changed(self, address: Address, is_reachable: bool) -> None:
+        self._brokers.probe_now(address)
+        if self._gateway:
+            self._gateway.reachability_changed(address, is_reachable)
 
     def _unusable_listeners(self) -> list[str]:
         return self._ports.unusable() if self._ports and self._is_accepting else []

@@ -11,10 +11,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from group_sidecar.policies.policy import WholeNumber
 from group_sidecar.proxy.config.listener_sections import ServerName
-from group_sidecar.proxy.config.sections import Section
+from group_sidecar.proxy.config.sections import ConfiguredAddress, Section, require_port
 from group_sidecar.proxy.runtime.addresses import LARGEST_NODE_ID, NODE, WILDCARDS, NodeNames
 
 _HOST_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
+
+
+BootstrapServer = Annotated[ConfiguredAddress, AfterValidator(require_port)]
 
 
 def _advertised(advertise: str) -> str:
@@ -40,6 +43,11 @@ def _is_ip_address(text: str) -> bool:
 
 class Gateway(Section):
     """Settings of the gateway. Used only if `mode` is `gateway`."""
+
+    bootstrap_servers: tuple[BootstrapServer, ...] = ()
+    """Further addresses at which the gateway finds the cluster if it cannot at `upstream`. An address may also lead to
+    any broker, as that of a load balancer does: when the gateway knows the brokers, it connects clients to the brokers'
+    own addresses."""
 
     advertise: Annotated[str, AfterValidator(_advertised)] | None = None
     """The host at which clients reach the gateway. Default: the host of `listen`. Required if the host of `listen` is a

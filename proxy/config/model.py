@@ -146,6 +146,8 @@ class Config(BaseSettings):
                 raise ValueError(f"gateway.advertise: is required where listen is {listen}")
             if self.own_connection.address is not None:
                 raise ValueError("own_connection.address: is for mode sidecar")
+            if listen in self.gateway.bootstrap_servers:
+                raise ValueError("gateway.bootstrap_servers: has the sidecar's own listen address")
         return self
 
     @property

@@ -24,13 +24,18 @@ from group_sidecar.proxy.runtime.token_bucket import TokenBucket
 TURNED_AWAY = "a client was turned away"
 
 
+class NotServed(Exception):
+    """Raised by `ClientPort.new_session`: the client must try again, because it is not known which broker serves it."""
+
+
 class ClientPort(NamedTuple):
     """A port at which clients connect. A gateway has several ports for its listener.
 
     Attributes:
         counters: the counters of the listener.
         upstream: returns the current address of the broker.
-        new_session: makes a session. The arguments are the client and the broker's socket address.
+        new_session: makes a session. The arguments are the client, the broker's configured address, and the socket
+            address of the broker connection. Raises NotServed if the client must be turned away.
         handshakes: what comes before the first Kafka request; None if nothing does.
         by_name: maps the name that a client asks for when TLS begins (SNI) to the port of its broker, or to None if the
             client is refused. None if names choose no broker.
@@ -38,7 +43,7 @@ class ClientPort(NamedTuple):
 
     counters: ListenerCounters
     upstream: Callable[[], Address]
-    new_session: Callable[[Origin, Address], Session]
+    new_session: Callable[[Origin, Address, Address], Session]
     handshakes: ListenerHandshakes | None = None
     by_name: "Callable[[str | None], ClientPort | None] | None" = None
 
@@ -147,7 +152,7 @@ class Admission:
             attempt = socket.socket(fileno=upstream) if upstream >= 0 else None
             return PendingClient(client, host, address, attempt, counted_host)
         else:
-            self.join(EndpointSocket(client), Origin(host), EndpointSocket(upstream), target, port)
+            self.join(EndpointSocket(client), Origin(host), EndpointSocket(upstream), address, target, port)
             return None
         if upstream >= 0:
             os.close(upstream)
@@ -186,12 +191,21 @@ class Admission:
         self._targets.pop(address, None)
 
     def join(
-        self, client: EndpointSocket, origin: Origin, upstream: EndpointSocket, target: Target, port: ClientPort
+        self,
+        client: EndpointSocket,
+        origin: Origin,
+        upstream: EndpointSocket,
+        address: Address,
+        target: Target,
+        port: ClientPort,
     ) -> None:
-        """Hands a client and its broker connection to the connection manager. The client's host was counted before."""
+        """Hands a client and its broker connection to the connection manager. The client's host was counted before.
+
+        `address`: the configured address of the broker. `target`: where the broker connection leads.
+        """
         session: Session | None = None
         try:
-            session = port.new_session(origin, Address(*target.address[:2]))
+            session = port.new_session(origin, address, Address(*target.address[:2]))
             if cause := session.dispatcher.admit(origin):
                 session.close(self._connection_manager.poller.now)
                 self._turn_away(client, origin, upstream, port, cause)
@@ -201,7 +215,9 @@ class Admission:
             if session is not None:
                 session.close(self._connection_manager.poller.now)
             os.close(upstream.fd)
-            if isinstance(error, OSError):
+            if isinstance(error, NotServed):
+                self.refuse(client.fd, port, CloseReason.UPSTREAM_UNREACHABLE, origin.client_host)
+            elif isinstance(error, OSError):
                 self.refuse(client.fd, port, CloseReason.CLIENT_CLOSED, origin.client_host)
             else:
                 self.refuse(client.fd, port, CloseReason.ERROR, origin.client_host)

@@ -84,8 +84,8 @@ class Server:
         traffic: knows how many connections are open.
         limits: how many connections may be open, and how fast they are accepted.
         supervisor: handles unexpected failures.
-        on_reachability_changed: called with a broker's address after a failed connection, and when the broker is
-            reachable again.
+        on_reachability_changed: called with a broker's address and False after a failed connection, and with True when
+            the broker is reachable again.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Server:
         traffic: TrafficCounters,
         limits: AdmissionLimits,
         supervisor: Supervisor | None = None,
-        on_reachability_changed: Callable[[Address], None] = lambda _: None,
+        on_reachability_changed: Callable[[Address, bool], None] = lambda *_: None,
     ) -> None:
         self._poller = connection_manager.poller
         self._supervisor = supervisor or Supervisor()
@@ -205,7 +205,7 @@ class Server:
             raise
         else:
             origin = Origin(pending.host, subject=subject, certificate=upstream.certificate)
-            self._admission.join(client, origin, upstream.endpoint, target, port)
+            self._admission.join(client, origin, upstream.endpoint, pending.address, target, port)
 
     async def _with_counted_host(self, pending: PendingClient, port: ClientPort) -> PendingClient:
         """Returns a client whose host is known and counted. Raises _Refused if the client must be turned away."""
@@ -250,7 +250,7 @@ class Server:
         except OSError as error:
             port.counters.upstream_connect_failures += 1
             admission.warn(UNREACHABLE, reason_of(error), address=str(address))
-            self._on_reachability_changed(address)
+            self._on_reachability_changed(address, False)
             raise _Refused(CloseReason.UPSTREAM_UNREACHABLE) from None
         except Exception as error:  # noqa: BLE001  A broker may have advertised an invalid host name.
             port.counters.upstream_connect_failures += 1
@@ -258,7 +258,7 @@ class Server:
             raise _Refused(CloseReason.UPSTREAM_UNREACHABLE) from None
         if admission.log_throttle.ended(UNREACHABLE, str(address)):
             log.info("the broker is reachable again", address=str(address))
-            self._on_reachability_changed(address)
+            self._on_reachability_changed(address, True)
         if port.handshakes is None:
             return UpstreamEndpoint(EndpointSocket(upstream.detach())), target
         try:

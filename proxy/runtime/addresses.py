@@ -92,13 +92,16 @@ class AddressBook:
     Args:
         names: the names under which clients reach the nodes.
         open_node: opens the port for a new node, and returns the port's number.
+
+    Attributes:
+        upstreams: the current address of each node's broker, by node id.
     """
 
     def __init__(self, names: NodeNames, open_node: Callable[[int], int]) -> None:
         self._names = names
         self._open_node = open_node
         self._ports: dict[int, int] = {}
-        self._upstreams: dict[int, Address] = {}
+        self.upstreams: dict[int, Address] = {}
 
     def advertise(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         """Returns the address under which clients reach a node whose broker advertises `host` and `port`.
@@ -108,7 +111,7 @@ class AddressBook:
         """
         if node_id < 0 or not host:
             return host, port
-        self._upstreams[node_id] = Address(host, port)
+        self.upstreams[node_id] = Address(host, port)
         if node_id not in self._ports:
             self._ports[node_id] = self._open_node(node_id)
         return self._names.name(node_id), self._ports[node_id]
@@ -118,4 +121,4 @@ class AddressBook:
 
     def upstream(self, node_id: int) -> Address:
         """Returns the current address of a node's broker. Raises KeyError for an unknown node."""
-        return self._upstreams[node_id]
+        return self.upstreams[node_id]

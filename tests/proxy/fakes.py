@@ -300,7 +300,7 @@ async def running_proxy(
     broker = FakeBroker(behaviour)
     chosen = dispatcher or PassthroughDispatcher()
 
-    def new_session(origin: Origin, peer: Address) -> Session:
+    def new_session(origin: Origin, _address: Address, _peer: Address) -> Session:
         if origins is not None:
             origins.append(origin)
         return Session(chosen, traffic, origin, session_limits)

@@ -1,139 +1,199 @@
-"""A gateway with one TLS port for all brokers. The name that a client asks for (SNI) chooses the broker."""
+"""A gateway with a port for each broker, and the broker for clients that have just begun."""
 
-import ssl
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+import socket
+from unittest.mock import AsyncMock
 
 import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
 
-from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
+from group_sidecar.codecs.messages.metadata import MetadataRequest
+from group_sidecar.proxy import gateway
+from group_sidecar.proxy.broker.group_queries import brokers
+from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, connect
+from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
 from group_sidecar.proxy.runtime.addresses import Address
-from tests.certificates import Authority
-from tests.kafka.processes import free_addresses, host_port
-from tests.kafka.wire import Wire
-from tests.proxy.generations import Generations, scripted
-from tests.proxy.scripted_broker import listening
-
-BOOTSTRAP = "kafka.example"
-NAMES = "Broker-{node}.kafka.example"
+from tests.kafka.processes import free_addresses
+from tests.proxy.fakes import ANY_PORT, FakeBroker
+from tests.proxy.whole_sidecar import Cluster, get, ready, sidecar
 
 
-class NamedWire(Wire):
-    """A client that asks for a name. `name`: None for no name."""
-
-    def __init__(self, address: tuple[str, int], name: str | None, authority: Authority) -> None:
-        super().__init__(Address(*address))
-        context = ssl.create_default_context(cafile=authority.file)
-        context.check_hostname = name is not None
-        self._socket = context.wrap_socket(self._socket, server_hostname=name)
-
-
-class NamedCluster:
-    """A gateway process with brokers that say who they are: each reports its own id as the controller's."""
-
-    def __init__(self, folder: Path, addresses: tuple[Address, ...], **gateway: Any) -> None:
-        self.nodes = dict(enumerate(addresses))
-        self.authority = Authority(folder / "certificates")
-        [at] = free_addresses(1)
-        certificate = self.authority.issue(BOOTSTRAP, "*.kafka.example")
-        listener = {
-            "name": "NAMED",
-            "listen": host_port(at),
-            "upstream": str(addresses[0]),
-            "tls": certificate.settings,
-        }
-        settings = {"one_port": True, "advertise": NAMES, "bootstrap_names": [BOOTSTRAP], **gateway}
-        self.sidecar = Generations(folder, addresses[0], mode="gateway", listeners=[listener], gateway=settings)
-        self.address = at
-
-    def ask(self, name: str | None) -> MetadataResponse:
-        """Returns the Metadata reply of the broker to which a name leads. Raises ssl.SSLError if it is refused."""
-        with NamedWire(self.address, name, self.authority) as client:
-            reply: MetadataResponse = client.ask(MetadataRequest(topics=()), 4)
-            return reply
-
-    def metric(self, name: str) -> float:
-        """Returns the sum of a metric."""
-        with urllib.request.urlopen(f"http://{host_port(self.sidecar.admin)}/metrics") as reply:
-            lines = reply.read().decode().splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+async def test_gateway_proxies_all_brokers(nursery: trio.Nursery) -> None:
+    """A gateway advertises a port of its own for each broker and keeps it when the broker's address changes."""
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    await cluster.start(nursery, 2)
+    async with sidecar(upstream, mode="gateway") as (at, _):
+        async with connect(*at.listen) as client:
+            nodes = {node.id: node.address for node in await brokers(client)}
+        assert set(nodes) == {1, 2}
+        assert {address.host for address in nodes.values()} == {"127.0.0.1"}
+        assert not {*nodes.values()} & {*cluster.nodes.values(), at.listen}
+        for address in nodes.values():
+            async with connect(*address) as client:
+                assert {node.id: node.address for node in await brokers(client)} == nodes
+        cluster.nodes[2] = await Cluster().start(nursery, 2)
+        async with connect(*at.listen) as client:
+            assert {node.id: node.address for node in await brokers(client)} == nodes
+        assert (await ready(at))["brokers"].keys() == {str(upstream)}
+    nursery.cancel_scope.cancel()
 
 
-@contextmanager
-def named_cluster(folder: Path, **gateway: Any) -> Iterator[NamedCluster]:
-    """Runs three brokers and the gateway."""
-    cluster: NamedCluster
+async def test_gateway_recognizes_bootstrap_alias(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway keeps one copy for a bootstrap broker that advertises another host name.
 
-    def of(node: int) -> Any:
-        def metadata(*_: Any) -> MetadataResponse:
-            known = cluster.nodes.items()
-            brokers = tuple(MetadataResponseBroker(node_id=number, **at._asdict()) for number, at in known)
-            return MetadataResponse(brokers=brokers, topics=(), controller_id=node)
-
-        return scripted(metadata)
-
-    with listening(*(of(node) for node in range(3))) as addresses:
-        cluster = NamedCluster(folder, tuple(addresses), **gateway)
-        with cluster.sidecar as sidecar:
-            sidecar.logged("node opened", 3)
-            yield cluster
-
-
-def test_name_chooses_broker(tmp_path: Path) -> None:
-    """Each name leads to its broker at the same port, in upper and lower case, and also after a hot restart."""
-    with named_cluster(tmp_path) as cluster:
-        for restarted in (False, True):
-            if restarted:
-                cluster.sidecar.hand_over()
-                cluster.sidecar.logged("the predecessor has ended")
-                cluster.sidecar.logged("node opened", 6)
-            reply = cluster.ask(BOOTSTRAP)
-            expected = {node: (f"broker-{node}.kafka.example", cluster.address[1]) for node in range(3)}
-            assert {each.node_id: (each.host, each.port) for each in reply.brokers} == expected
-            assert reply.controller_id == 0
-            for node, (name, _) in expected.items():
-                assert cluster.ask(name.upper()).controller_id == node
+    The broker refuses the gateway's own request for the nodes, and its replies to clients name them.
+    """
+    refuses = AsyncMock(side_effect=BrokerClosed("no"))
+    monkeypatch.setattr(gateway, "brokers", refuses)
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    cluster.nodes[1] = Address("localhost", upstream.port)
+    asked = cluster.scripted[1]
+    async with sidecar(upstream, mode="gateway") as (at, _):
+        await ready(at)
+        async with connect(*at.listen) as client:
+            [node] = await brokers(client)
+        await ready(at)
+        async with connect(*node.address) as client:
+            await brokers(client)
+        async with connect(*at.listen) as client:
+            await brokers(client)
+        await wait_all_tasks_blocked(0.1)
+        # A second copy would have a second prober.
+        assert len(asked.requests(DescribeAclsRequest)) == 1
+    assert refuses.called
+    nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("name", ["broker-01.kafka.example", "x.kafka.example", None])
-def test_unknown_name_is_refused(tmp_path: Path, name: str | None) -> None:
-    """A name that leads to no broker, or no name, is refused with an alert, a log line and a count."""
-    with named_cluster(tmp_path) as cluster:
-        with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name"):
-            cluster.ask(name)
-        line = cluster.sidecar.logged("a client's TLS handshake failed")
-        assert line["reason"] == "server_name"
-        assert (name or "no name") in line["cause"]
-        assert cluster.metric('group_sidecar_tls_handshake_failures_total{listener="NAMED",reason="server_name"') == 1
-        assert cluster.ask(BOOTSTRAP).controller_id == 0
+async def test_gateway_connects_clients_to_named_brokers(nursery: trio.Nursery) -> None:
+    """The bootstrap address may lead to any broker. The gateway asks there for the brokers only, and has no copy."""
+    cluster = Cluster()
+    for node_id in (1, 2):
+        await cluster.start(nursery, node_id)
+    upstream, balancer = await cluster.balanced(nursery)
+    async with sidecar(upstream, mode="gateway") as (at, _):
+        assert (await ready(at))["brokers"].keys() == {str(cluster.nodes[1])}
+        before = len(cluster.scripted[1].requests(MetadataRequest))
+        async with connect(*at.listen) as client:
+            assert {node.id for node in await brokers(client)} == {1, 2}
+        assert len(cluster.scripted[1].requests(MetadataRequest)) > before
+        assert [type(request) for request, _ in balancer.asked] == [MetadataRequest]
+    nursery.cancel_scope.cancel()
 
 
-def test_unknown_broker_is_closed_without_alert(tmp_path: Path) -> None:
-    """The name of a broker that is not known yet gets no alert, because clients give up after one."""
-    with named_cluster(tmp_path) as cluster:
-        with pytest.raises(OSError) as closed:
-            cluster.ask("broker-3.kafka.example")
-        assert "alert" not in str(closed.value).lower()
-        assert "not known yet" in cluster.sidecar.logged("a client's TLS handshake failed")["cause"]
+async def test_gateway_leaves_lost_broker(nursery: trio.Nursery) -> None:
+    """If the broker for new clients is lost, the next one serves them, even if no client has tried."""
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    other = await cluster.start(nursery, 2)
+    async with sidecar(upstream, mode="gateway") as (at, _):
+        await ready(at)
+        await cluster.stop(1)
+        with trio.fail_after(10):
+            while str(other) not in (await ready(at))["brokers"]:
+                pass
+        async with connect(*at.listen) as client:
+            assert {node.id for node in await brokers(client)} == {1, 2}
+    nursery.cancel_scope.cancel()
 
 
-def test_broker_appears_and_moves(tmp_path: Path) -> None:
-    """A broker that appears gets a name as soon as a Metadata reply has it. A broker that moves keeps its name."""
-    with named_cluster(tmp_path) as cluster:
-        cluster.nodes[7] = cluster.nodes[1]
-        with pytest.raises(OSError):
-            cluster.ask("broker-7.kafka.example")
-        assert 7 in {each.node_id for each in cluster.ask(BOOTSTRAP).brokers}
-        assert cluster.ask("broker-7.kafka.example").controller_id == 1
-        cluster.nodes[7] = cluster.nodes[2]
-        cluster.ask(BOOTSTRAP)
-        assert cluster.ask("broker-7.kafka.example").controller_id == 2
+async def test_client_moves_gateway_from_lost_broker(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client whose broker connection fails makes the gateway choose the next broker at once."""
+    monkeypatch.setattr(gateway, "NODES_SECONDS", 1000.0)
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    await cluster.start(nursery, 2)
+    async with sidecar(upstream, mode="gateway") as (at, _):
+        async with connect(*at.listen) as client:
+            await brokers(client)
+        await cluster.stop(1)
+        with pytest.raises(BrokerError):
+            async with connect(*at.listen):
+                pass
+        async with connect(*at.listen) as client:
+            assert {node.id for node in await brokers(client)} == {1, 2}
+    nursery.cancel_scope.cancel()
 
 
-def test_advertised_port_replaces_own_port(tmp_path: Path) -> None:
-    """Behind a port that a load balancer maps, clients learn the load balancer's port."""
-    with named_cluster(tmp_path, advertised_port=9999) as cluster:
-        assert {each.port for each in cluster.ask("broker-1.kafka.example").brokers} == {9999}
+async def test_gateway_finds_cluster_at_further_address(nursery: trio.Nursery) -> None:
+    """If `upstream` cannot be reached, the gateway learns the brokers at another of the bootstrap servers."""
+    cluster = Cluster()
+    other = await cluster.start(nursery, 2)
+    [(host, gone)] = free_addresses(1)
+    settings = {"mode": "gateway", "gateway": {"bootstrap_servers": [str(other)]}}
+    async with sidecar(Address(host, gone), **settings) as (at, _), connect(*at.listen) as client:
+        assert {node.id for node in await brokers(client)} == {2}
+    nursery.cancel_scope.cancel()
+
+
+async def test_cluster_that_comes_later_is_asked_first(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage, clients are served when the gateway knows the brokers, and not at the address of a balancer."""
+    monkeypatch.setattr(gateway, "NODES_SECONDS", 0.2)
+    cluster = Cluster()
+    await cluster.start(nursery, 1)
+    [place] = free_addresses(1)
+    upstream = Address(*place)
+    async with sidecar(upstream, mode="gateway") as (at, _):
+        with trio.fail_after(10):
+            while b"refused" not in (await get(at.admin, "/readyz"))[1]:
+                pass
+        await nursery.start(FakeBroker(cluster.scripted[1].serve, address=upstream).run)
+        with pytest.raises(BrokerError):
+            async with connect(*at.listen) as client:
+                await brokers(client)
+        assert (await ready(at))["brokers"].keys() == {str(cluster.nodes[1])}
+        async with connect(*at.listen) as client:
+            assert {node.id for node in await brokers(client)} == {1}
+    nursery.cancel_scope.cancel()
+
+
+def two_ports() -> tuple[socket.socket, int]:
+    """Returns a listener whose next port is free, and the port before its own."""
+    while True:
+        [taken] = listen(ANY_PORT)
+        port = port_of([taken])
+        try:
+            [free] = listen(Address("127.0.0.1", port + 1))
+        except ListenError:
+            taken.close()
+        else:
+            free.close()
+            return taken, port - 1
+
+
+async def test_gateway_ports_follow_node_ids(nursery: trio.Nursery) -> None:
+    """A node's port is first_port plus its node id, or any other port if that one is taken."""
+    cluster = Cluster()
+    first, base = two_ports()
+    upstream = await cluster.start(nursery, 1)
+    cluster.nodes[2] = upstream
+    settings = {"mode": "gateway", "gateway": {"advertise": "127.0.0.1", "first_port": base}}
+    with first:
+        async with sidecar(upstream, **settings) as (at, _), connect(*at.listen) as client:
+            taken, free = await brokers(client)
+    assert taken.port not in (0, base + 1)  # The port is in use. Any other port is better than none.
+    assert free.port == base + 2
+    nursery.cancel_scope.cancel()
+
+
+async def test_strict_port_that_is_taken_is_a_fault(nursery: trio.Nursery) -> None:
+    """If a strict port is taken, replies with the broker's address close, and the sidecar is not ready until then."""
+    cluster = Cluster()
+    first, base = two_ports()
+    upstream = await cluster.start(nursery, 1)
+    cluster.nodes[2] = upstream
+    settings = {"mode": "gateway", "gateway": {"advertise": "127.0.0.1", "first_port": base, "strict_ports": True}}
+    async with sidecar(upstream, **settings) as (at, _):
+        with first:
+            async with connect(*at.listen) as client:
+                with pytest.raises(BrokerError):
+                    await brokers(client)
+            status, body = await get(at.admin, "/readyz")
+            assert status == 503
+            assert b"node-1" in body
+        async with connect(*at.listen) as client:
+            assert {node.id: node.port for node in await brokers(client)} == {1: base + 1, 2: base + 2}
+        assert b"node-1" not in (await get(at.admin, "/readyz"))[1]
+    nursery.cancel_scope.cancel()

@@ -2,20 +2,17 @@
 
 import json
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from structlog.testing import capture_logs
-from trio.testing import wait_all_tasks_blocked
 
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.errors import ErrorCode
-from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
 from group_sidecar.codecs.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -24,12 +21,12 @@ from group_sidecar.codecs.messages.describe_groups import (
 )
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.coordinator.model.facts import ClientRefused, CoordinatorMoved
 from group_sidecar.proxy import hand_over
 from group_sidecar.proxy import sidecar as whole
 from group_sidecar.proxy.broker.group_queries import brokers
-from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, KafkaClient, connect
+from group_sidecar.proxy.broker.kafka_client import BrokerClosed, KafkaClient, connect
 from group_sidecar.proxy.config.model import Config, ConfigError
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.poller import Poller
@@ -40,84 +37,7 @@ from group_sidecar.proxy.sidecar import Addresses, Sidecar, run_sidecar
 from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.proxy.fakes import ANY_PORT, FakeBroker, read_frame, read_to_end, reply_frame, request_frame
 from tests.proxy.scripted_broker import HangUp, ScriptedBroker
-
-
-class Cluster:
-    """Brokers on real ports that name each other in Metadata."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[int, Address] = {}
-        self.scripted: dict[int, ScriptedBroker] = {}
-
-    async def start(self, nursery: trio.Nursery, node_id: int) -> Address:
-        """Starts another broker. Returns its address."""
-        answers: dict[Any, Any] = {
-            MetadataRequest: lambda request, version: self._metadata(),
-            ListGroupsRequest: ListGroupsResponse(error_code=0, groups=()),
-            DescribeAclsRequest: DescribeAclsResponse(
-                throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=None, resources=()
-            ),
-        }
-        self.scripted[node_id] = ScriptedBroker(answers)
-        fake = FakeBroker(self.scripted[node_id].serve)
-        self.nodes[node_id] = await nursery.start(fake.run)
-        return self.nodes[node_id]
-
-    def _metadata(self) -> MetadataResponse:
-        return MetadataResponse(
-            brokers=tuple(
-                MetadataResponseBroker(node_id=node_id, host=address.host, port=address.port)
-                for node_id, address in self.nodes.items()
-            ),
-            topics=(),
-        )
-
-
-def configured(**settings: Any) -> Config:
-    """Returns settings as in a file, with a free port."""
-    return Config.model_validate({"listen": "127.0.0.1:0", **settings})
-
-
-@asynccontextmanager
-async def sidecar(
-    upstream: Address, read: Callable[[], Config] | None = None, /, **settings: Any
-) -> AsyncIterator[tuple[Addresses, trio.Event]]:
-    """Runs a sidecar in front of a broker until the block ends. Yields its addresses, and the event that stops it."""
-    config = configured(upstream=str(upstream), admin="127.0.0.1:0", **settings)
-    stop = trio.Event()
-    async with trio.open_nursery() as nursery:
-        yield await nursery.start(partial(run_sidecar, config, read=read, stop=stop)), stop
-        stop.set()
-
-
-async def get(address: Address | None, path: str, method: str = "GET") -> tuple[int, bytes]:
-    """Sends an HTTP request. Returns status and body."""
-    assert address is not None
-    async with await trio.open_tcp_stream(*address) as stream:
-        await stream.send_all(f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
-        head, _, body = (await read_to_end(stream)).partition(b"\r\n\r\n")
-    return int(head.split()[1]), body
-
-
-async def refused(address: Address) -> None:
-    """Waits until the address refuses connections."""
-    with trio.fail_after(10):
-        while True:
-            try:
-                stream = await trio.open_tcp_stream(*address)
-            except OSError:
-                return
-            await stream.aclose()
-
-
-async def ready(at: Addresses) -> dict[str, Any]:
-    """Waits until the sidecar is ready. Returns the JSON of /readyz."""
-    with trio.fail_after(10):
-        while True:
-            status, body = await get(at.admin, "/readyz")
-            if status == 200:
-                told: dict[str, Any] = json.loads(body)
-                return told
+from tests.proxy.whole_sidecar import Cluster, configured, get, ready, refused, sidecar
 
 
 async def test_one_of_two_sidecars_logs_a_fact(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,95 +348,6 @@ async def test_stopped_sidecar_journal_is_complete(nursery: trio.Nursery, tmp_pa
     assert (first["kind"], first["sidecar"]) == ("heartbeat", "here")
     assert first["sample"]["group_sidecar_client_connections_opened_total"] == 0
     assert all(isinstance(value, float) for value in first["sample"].values())
-    nursery.cancel_scope.cancel()
-
-
-async def test_gateway_proxies_all_brokers(nursery: trio.Nursery) -> None:
-    """A gateway advertises a port of its own for each broker and keeps it when the broker's address changes."""
-    cluster = Cluster()
-    upstream = await cluster.start(nursery, 1)
-    await cluster.start(nursery, 2)
-    async with sidecar(upstream, mode="gateway") as (at, _):
-        async with connect(*at.listen) as client:
-            nodes = {node.id: node.address for node in await brokers(client)}
-        assert set(nodes) == {1, 2}
-        assert {address.host for address in nodes.values()} == {"127.0.0.1"}
-        assert not {*nodes.values()} & {*cluster.nodes.values(), at.listen}
-        for address in nodes.values():
-            async with connect(*address) as client:
-                assert {node.id: node.address for node in await brokers(client)} == nodes
-        cluster.nodes[2] = await Cluster().start(nursery, 2)
-        async with connect(*at.listen) as client:
-            assert {node.id: node.address for node in await brokers(client)} == nodes
-        assert (await ready(at))["brokers"].keys() == {str(upstream)}
-    nursery.cancel_scope.cancel()
-
-
-async def test_gateway_recognizes_bootstrap_alias(nursery: trio.Nursery) -> None:
-    """A gateway keeps one copy for a bootstrap broker that advertises another host name."""
-    cluster = Cluster()
-    upstream = await cluster.start(nursery, 1)
-    cluster.nodes[1] = Address("localhost", upstream.port)
-    asked = cluster.scripted[1]
-    async with sidecar(upstream, mode="gateway") as (at, _):
-        await ready(at)
-        async with connect(*at.listen) as client:
-            [node] = await brokers(client)
-        async with connect(*node.address) as client:
-            await brokers(client)
-        await wait_all_tasks_blocked(0.1)
-        # A second copy would have a second prober.
-        assert len(asked.requests(DescribeAclsRequest)) == 1
-    nursery.cancel_scope.cancel()
-
-
-def two_ports() -> tuple[socket.socket, int]:
-    """Returns a listener whose next port is free, and the port before its own."""
-    while True:
-        [taken] = listen(ANY_PORT)
-        port = port_of([taken])
-        try:
-            [free] = listen(Address("127.0.0.1", port + 1))
-        except ListenError:
-            taken.close()
-        else:
-            free.close()
-            return taken, port - 1
-
-
-async def test_gateway_ports_follow_node_ids(nursery: trio.Nursery) -> None:
-    """A node's port is first_port plus its node id, or any other port if that one is taken."""
-    cluster = Cluster()
-    first, base = two_ports()
-    upstream = await cluster.start(nursery, 1)
-    cluster.nodes[2] = upstream
-    settings = {"mode": "gateway", "gateway": {"advertise": "127.0.0.1", "first_port": base}}
-    with first:
-        async with sidecar(upstream, **settings) as (at, _), connect(*at.listen) as client:
-            taken, free = await brokers(client)
-    assert taken.port not in (0, base + 1)  # The port is in use. Any other port is better than none.
-    assert free.port == base + 2
-    nursery.cancel_scope.cancel()
-
-
-async def test_strict_port_that_is_taken_is_a_fault(nursery: trio.Nursery) -> None:
-    """If a strict port is taken, replies with the broker's address close, and the sidecar is not ready until then."""
-    cluster = Cluster()
-    first, base = two_ports()
-    upstream = await cluster.start(nursery, 1)
-    cluster.nodes[2] = upstream
-    settings = {"mode": "gateway", "gateway": {"advertise": "127.0.0.1", "first_port": base, "strict_ports": True}}
-    async with sidecar(upstream, **settings) as (at, _):
-        with first:
-            async with connect(*at.listen) as client:
-                with pytest.raises(BrokerError):
-                    await brokers(client)
-            status, body = await get(at.admin, "/readyz")
-            assert status == 503
-            assert b"node-1" in body
-        async with connect(*at.listen) as client:
-            assert {node.id: node.port for node in await brokers(client)} == {1: base + 1, 2: base + 2}
-        assert b"node-1" not in (await get(at.admin, "/readyz"))[1]
     nursery.cancel_scope.cancel()
 
 

@@ -28,7 +28,7 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
 from group_sidecar.proxy.runtime.addresses import Address, parse_address
 from tests.proxy.admin.attacks import ATTACKS, random_attack
-from tests.proxy.test_sidecar import Cluster, get, sidecar
+from tests.proxy.whole_sidecar import Cluster, get, sidecar
 
 ATTACKERS = 8
 PATIENCE_SECONDS = 0.05

@@ -13,7 +13,7 @@ from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.sidecar import Sidecar
 from tests.proxy.admin.served_app import READY, admin, ask
 from tests.proxy.fakes import ANY_PORT, FakeBroker
-from tests.proxy.test_sidecar import Cluster, configured, get, ready, sidecar
+from tests.proxy.whole_sidecar import Cluster, configured, get, ready, sidecar
 
 
 async def test_healthy_even_when_not_ready() -> None:

@@ -15,7 +15,7 @@ from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.admin.served_app import NOW, admin, ask
 from tests.proxy.fakes import FakeBroker, read_to_end
 from tests.proxy.scripted_broker import ScriptedBroker
-from tests.proxy.test_sidecar import get, ready, sidecar
+from tests.proxy.whole_sidecar import get, ready, sidecar
 
 GONE = Unreachable("broker:9092", NOW - 60, "broker:9092 cannot be reached: Connection refused")
 SINCE = timestamp(GONE.since)

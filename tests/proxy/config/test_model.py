@@ -199,6 +199,11 @@ def test_config_is_immutable() -> None:
             "gateway.advertise: must be a host name with {node} in it, for instance broker-{node}.kafka.example",
         ),
         ({"gateway": {"strict_ports": True}}, "gateway: strict_ports: needs first_port"),
+        ({"gateway": {"bootstrap_servers": ["b:0"]}}, "gateway.bootstrap_servers.0: the port must be at least 1"),
+        (
+            {"mode": "gateway", "gateway": {"bootstrap_servers": ["other:9092", LEAST["listen"]]}},
+            "gateway.bootstrap_servers: has the sidecar's own listen address",
+        ),
         (
             {"gateway": {"one_port": True, "advertise": "b-{node}", "bootstrap_names": ["b-2"]}},
             "gateway: bootstrap_names: b-2 is the name of the broker with node id 2",

@@ -22,7 +22,7 @@ from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners import server as server_module
 from group_sidecar.proxy.listeners.acceptor import Acceptor, packed
-from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort
+from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort, NotServed
 from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
 from group_sidecar.proxy.listeners.server import Server, connect
 from group_sidecar.proxy.runtime.addresses import Address, format_host
@@ -51,7 +51,7 @@ def _acceptor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 class Shell:
-    """A connection manager and a server. `seen` has client host and broker address of each session."""
+    """A connection manager and a server. `seen` has client host, broker address and socket address of each session."""
 
     def __init__(self, nursery: trio.Nursery, upstream: Address, host: str = "127.0.0.1") -> None:
         self.traffic = TrafficCounters()
@@ -59,7 +59,7 @@ class Shell:
         poller = Poller()
         self.connection_manager = ConnectionManager(poller)
         self.server = Server(self.connection_manager, self.traffic, AdmissionLimits(100))
-        self.seen: list[tuple[str, Address]] = []
+        self.seen: list[tuple[str, Address, Address]] = []
         self.listeners = listen(Address(host, 0))
         self.upstream = upstream
         self.address = Address(host, port_of(self.listeners))
@@ -68,8 +68,8 @@ class Shell:
         port = ClientPort(self.counters, lambda: self.upstream, self.new_session)
         nursery.start_soon(self.server.serve, self.listeners, port)
 
-    def new_session(self, origin: Origin, peer: Address) -> Session:
-        self.seen.append((origin.client_host, peer))
+    def new_session(self, origin: Origin, address: Address, peer: Address) -> Session:
+        self.seen.append((origin.client_host, address, peer))
         return Session(PassthroughDispatcher(), self.traffic, origin, SESSION_LIMITS)
 
     async def ask(self) -> bytes:
@@ -117,12 +117,14 @@ async def test_unreachable_broker_closes_clients(nursery: trio.Nursery, capsys: 
 
 
 async def test_session_gets_client_and_broker(nursery: trio.Nursery) -> None:
-    """A session gets the client's host and the resolved address of the broker."""
+    """A session gets the client's host, and the configured and the resolved address of the broker."""
     broker = FakeBroker()
     address = await nursery.start(broker.run)
-    shell = Shell(nursery, Address("localhost", address.port))
-    assert await shell.ask() == reply_frame(1, b"x")
-    assert shell.seen == [("127.0.0.1", address)]
+    configured = Address("localhost", address.port)
+    shell = Shell(nursery, configured)
+    for _ in range(2):  # The second broker connection begins when the client is accepted.
+        assert await shell.ask() == reply_frame(1, b"x")
+    assert shell.seen == [("127.0.0.1", configured, address)] * 2
     nursery.cancel_scope.cancel()
 
 
@@ -153,28 +155,36 @@ async def test_ipv4_mapped_client_shown_as_ipv4(nursery: trio.Nursery) -> None:
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(
+    ("error", "reason", "is_logged"),
+    [
+        (RuntimeError("no session today"), CloseReason.ERROR, True),
+        (NotServed(), CloseReason.UPSTREAM_UNREACHABLE, False),
+    ],
+    ids=["failed", "not served"],
+)
 async def test_failed_session_closes_its_client(
-    nursery: trio.Nursery, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    nursery: trio.Nursery, capsys: pytest.CaptureFixture[str], error: Exception, reason: CloseReason, is_logged: bool
 ) -> None:
-    """If a session cannot be created, its client alone is closed and the next client is served."""
+    """If there is no session for a client, that client alone is closed, and the next client is served."""
     broker = FakeBroker()
     address = await nursery.start(broker.run)
     shell = Shell(nursery, address)
     real, failing = shell.new_session, [True]
 
-    def fail_once(origin: Origin, peer: Address) -> Session:
+    def fail_once(origin: Origin, address: Address, peer: Address) -> Session:
         if failing:
             failing.pop()
-            raise RuntimeError("no session today")
-        return real(origin, peer)
+            raise error
+        return real(origin, address, peer)
 
     listeners = listen(ANY_PORT)
     shell.address = Address("127.0.0.1", port_of(listeners))
     port = ClientPort(shell.counters, lambda: address, fail_once)
     nursery.start_soon(shell.server.serve, listeners, port)
     assert await shell.ask() == b""
-    assert shell.counters.connections_closed[CloseReason.ERROR] == 1
-    assert "no session today" in capsys.readouterr().out
+    assert shell.counters.connections_closed[reason] == 1
+    assert ("a connection failed" in capsys.readouterr().out) is is_logged
     assert await shell.ask() == reply_frame(1, b"x")
     nursery.cancel_scope.cancel()
 
@@ -280,7 +290,7 @@ async def test_new_clients_use_current_upstream(nursery: trio.Nursery) -> None:
     shell = Shell(nursery, first)
     for shell.upstream, said in [(first, b"x")] * 3 + [(second, b"otherwise")] * 3 + [(first, b"x")] * 2:
         assert await shell.ask() == reply_frame(1, said)
-    assert [peer for _, peer in shell.seen] == [first] * 3 + [second] * 3 + [first] * 2
+    assert [peer for _, _, peer in shell.seen] == [first] * 3 + [second] * 3 + [first] * 2
     nursery.cancel_scope.cancel()
 
 

@@ -30,7 +30,7 @@ from group_sidecar.proxy.runtime.event_log import EventLog
 from group_sidecar.proxy.runtime.shared_snapshot import SharedSnapshot
 from group_sidecar.proxy.runtime.supervision import FAILING_SECONDS, Supervisor, Task
 from group_sidecar.proxy.runtime.wall_clock import WallClock
-from tests.proxy.test_sidecar import Cluster, configured, get, sidecar
+from tests.proxy.whole_sidecar import Cluster, configured, get, sidecar
 
 
 @pytest.fixture(autouse=True)

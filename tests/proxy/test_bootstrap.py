@@ -1,0 +1,47 @@
+"""The broker to which a gateway's bootstrap port leads. test_gateway.py and test_sidecar.py run whole gateways."""
+
+from group_sidecar.proxy.bootstrap import BootstrapBroker
+from group_sidecar.proxy.runtime.addresses import Address
+
+FIRST, SECOND = Address("balancer", 9092), Address("other", 9092)
+ONE, TWO, THREE = (Address(f"broker-{number}", 9092) for number in (1, 2, 3))
+
+
+def test_servers_until_nodes_are_known() -> None:
+    """While no broker is known, the configured addresses are tried in turn. Then they are not used any more."""
+    nodes: dict[int, Address] = {}
+    chosen = BootstrapBroker((FIRST, SECOND), nodes)
+    assert chosen.address == FIRST
+    chosen.skip(FIRST)
+    assert chosen.address == SECOND
+    chosen.skip(SECOND)
+    assert chosen.address == FIRST
+    nodes[2] = TWO
+    assert chosen.address == TWO
+
+
+def test_choice_changes_only_after_failure() -> None:
+    """The broker with the lowest id is chosen. After a failure, the one follows that never failed, or failed first."""
+    nodes = {3: THREE, 1: ONE, 2: TWO}
+    chosen = BootstrapBroker((FIRST,), nodes)
+    assert chosen.address == ONE
+    chosen.skip(THREE)
+    assert chosen.address == ONE
+    chosen.skip(ONE)
+    assert chosen.address == TWO
+    chosen.skip(TWO)
+    assert chosen.address == THREE
+    chosen.skip(THREE)
+    assert chosen.address == ONE
+
+
+def test_failures_of_vanished_addresses_are_forgotten() -> None:
+    """A broker that moves is tried at its new address. Its old addresses take no memory."""
+    nodes = {1: ONE, 2: TWO}
+    chosen = BootstrapBroker((FIRST,), nodes)
+    for port in range(1000):
+        chosen.skip(nodes[1])
+        nodes[1] = Address("moved", port)
+        assert chosen.address == nodes[1]
+    chosen.skip(FIRST)
+    assert chosen._skipped == {}
