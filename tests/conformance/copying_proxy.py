@@ -26,6 +26,10 @@ class CopyingProxy:
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
 
+    def upstream(self) -> Address:
+        """Returns the address for a new connection."""
+        return self._upstream
+
     def connected(self) -> Any:
         """Returns the state of a new connection, which `asked` and `answered` receive."""
 
@@ -68,7 +72,7 @@ class CopyingProxy:
                 return
             self._sockets.append(client)
             try:
-                broker = socket.create_connection(self._upstream)
+                broker = socket.create_connection(self.upstream())
             except OSError:  # The broker is down.
                 _end(client)
                 continue

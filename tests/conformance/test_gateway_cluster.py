@@ -10,17 +10,21 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import Consumer, ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from group_sidecar.codecs.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from group_sidecar.proxy.runtime.addresses import Address
+from tests.conformance.copying_proxy import CopyingProxy
 from tests.kafka.broker import JVM_FLAGS, KafkaBroker
 from tests.kafka.cluster import kafka_cluster
 from tests.kafka.dialect import until
@@ -29,8 +33,11 @@ from tests.kafka.processes import GIVE_UP_SECONDS, free_addresses, host_port, re
 from tests.kafka.releases import NEWEST
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import ask
+from tests.matrix.programs import run_steps
+from tests.matrix.rows import ROWS, STREAMS_STEPS, Row
+from tests.matrix.stage import make_topics
 
-TOPIC, PARTITIONS = "orders", 6
+TOPIC, PARTITIONS, SHARED = "orders", 6, "shared"
 PAIRS = "pairs"
 """A topic of which each partition is on two of the three brokers."""
 NOT_LEADER = 6
@@ -134,7 +141,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("gateway")
     with Namespace() as network, kafka_cluster(folder / "cluster") as brokers:
         admin = AdminClient({"bootstrap.servers": host_port(brokers[0].direct)})
-        topics = [NewTopic(TOPIC, PARTITIONS, 3), NewTopic(PAIRS, PARTITIONS, 2)]
+        topics = [NewTopic(TOPIC, PARTITIONS, 3), NewTopic(PAIRS, PARTITIONS, 2), NewTopic(SHARED, 3, 3)]
         made = admin.create_topics([*topics, NewTopic("source", 1, 3), NewTopic("sink", 1, 3)])
         for future in made.values():
             future.result(GIVE_UP_SECONDS)
@@ -245,9 +252,90 @@ def groups_of(stage: Stage) -> set[str]:
     return {group.group_id for group in listed.valid}
 
 
+def test_clients_begin_while_first_broker_is_down(stage: Stage) -> None:
+    """While the broker for clients that have just begun is down, another broker serves them."""
+
+    def is_served() -> bool:
+        try:
+            return bool(ask(stage.gateway.listen, MetadataRequest(topics=()), 12).brokers)
+        except OSError:
+            return False
+
+    assert is_served()
+    stage.brokers[0].stop()
+    try:
+        until(is_served, "a new client is served")
+        until(lambda: stage.gateway.get("/readyz")[0] == 200, "the gateway is ready")
+    finally:
+        stage.brokers[0].start()
+
+
+class Balancer(CopyingProxy):
+    """Connects each client to another broker than the one before."""
+
+    def __init__(self, at: Address, brokers: Sequence[KafkaBroker]) -> None:
+        super().__init__(at, brokers[0].direct)
+        self._rotation = cycle(broker.direct for broker in brokers)
+
+    def upstream(self) -> Address:
+        """See `CopyingProxy`."""
+        return next(self._rotation)
+
+
+def test_balanced_upstream(stage: Stage, tmp_path: Path) -> None:
+    """Behind a load balancer, the gateway has one copy of each broker, and sees all requests that the brokers log."""
+    at, listen = map(Address._make, free_addresses(2))
+    settings = {"mode": "gateway", "answers": {"exclusive": True}}
+    names = {f"balanced-{number}" for number in range(6)}
+    with (
+        Balancer(at, stage.brokers),
+        SidecarProcess(tmp_path, listen=listen, upstream=at, settings=settings) as gateway,
+        ExitStack() as stack,
+    ):
+        bootstrap = {"bootstrap.servers": host_port(listen)}
+        for name in sorted(names):
+            client = Consumer({**bootstrap, "group.id": name, "enable.auto.commit": False})
+            stack.callback(client.close)
+            client.assign([TopicPartition(TOPIC, 0)])
+            client.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
+            [stored] = client.committed([TopicPartition(TOPIC, 0)], GIVE_UP_SECONDS)
+            assert stored.offset == 7
+        for _ in range(3):
+            listed = AdminClient(bootstrap).list_consumer_groups().result(GIVE_UP_SECONDS).valid
+            assert names <= {group.group_id for group in listed}
+
+        def shown() -> Counter[str]:
+            groups = json.loads(gateway.get("/api/v1/groups")[1])["groups"]
+            return Counter(group["group"] for group in groups if group["group"] in names)
+
+        until(lambda: shown() == dict.fromkeys(names, 1), "each group is shown once")
+        assert gateway.metric("group_sidecar_bypassing_records_total") == 0
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_java_client(stage: Stage, protocol: str) -> None:
     """Kafka's own client produces in transactions and consumes in a group, with its newest versions."""
     source = Path(__file__).with_name("Exchange.java")
     place: Sequence[str] = [stage.bootstrap, f"java-{protocol}", protocol, "source", "sink", "5"]
     run(stage, "java", *JVM_FLAGS, "-cp", f"{kafka_jars(NEWEST)}/*", str(source), *place)
+
+
+def test_share_consumer(stage: Stage) -> None:
+    """Kafka's share consumer gets and acknowledges records, whose leaders are several brokers."""
+    source = Path(__file__).with_name("Share.java")
+    place: Sequence[str] = [stage.bootstrap, "shared", SHARED, "5"]
+    printed = run(stage, "java", *JVM_FLAGS, "-cp", f"{kafka_jars(NEWEST)}/*", str(source), *place)
+    assert printed.splitlines() == [f"value {number}" for number in range(5)]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("row", [ROWS["streams"], ROWS["streams-kip-1071"]], ids=lambda row: row.name)
+def test_kafka_streams(stage: Stage, row: Row, tmp_path: Path) -> None:
+    """Kafka Streams counts words, also exactly once, and moves its tasks between instances, with both protocols."""
+    make_topics(stage.brokers[0], [row.name])
+    program = row.prepare()
+    command, place = stage.network.command(*program.command), [stage.bootstrap, row.name, row.name]
+    environment = {**program.environment, "TMPDIR": str(tmp_path)}
+    outcomes = run_steps(command, place, STREAMS_STEPS, row.more, tmp_path / "log", environment)
+    assert {step: outcome.error for step, outcome in outcomes.items() if not outcome.ok} == {}
