@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet test-deploy test-versions test-others lint linters conformance matrix bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
+.PHONY: test test-unhurried test-fleet test-deploy test-versions test-others test-long lint linters conformance matrix bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
 # Tests that keep a core busy and do not depend on timing run first, in two jobs at a time; those of tests/deploy build
@@ -34,7 +34,7 @@ test-unhurried:
 test-fleet:
 	@$(BIN)/python -m pytest $(FLEET)
 
-test-deploy: # runs the tests of images, packages and manifests; with ARGS='-m "long or not long"' also the long ones
+test-deploy: # runs the tests of images, packages and manifests
 	@$(BIN)/python -m pytest tests/deploy $(ARGS)
 
 test-versions:
@@ -42,6 +42,10 @@ test-versions:
 
 test-others:
 	@$(BIN)/python -m pytest $(addprefix --ignore=,tests/deploy $(UNHURRIED) $(FLEET) $(VERSIONS))
+
+test-long: system .venv/.dev # runs the tests that take long, which no other target of tests runs without ARGS
+	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
+	@$(BIN)/python -m pytest -m long $(or $(ARGS),tests)
 
 lint: .venv/.dev linters # compiles, and runs ruff, mypy and the import contracts
 

@@ -10,7 +10,8 @@ from tests.as_python import ROOMS, ROOT
 # pytest shows the compared values of a failed assertion in these helpers too.
 pytest.register_assert_rewrite("tests.conformance", "tests.kafka")
 
-settings.register_profile("default", deadline=None, print_blob=True)
+# Each run has new examples. The profiles `deep` (tests/codecs) and `conformance` have many more of them.
+settings.register_profile("default", deadline=None, print_blob=True, max_examples=50)
 settings.load_profile("default")
 
 

@@ -62,6 +62,7 @@ def test_all_modules_are_compiled(debian_package: Path) -> None:
     assert {line.split()[1] for line in lines} == {"root/root"}
 
 
+@pytest.mark.long
 def test_same_sources_give_same_package(debian_package: Path, tmp_path: Path) -> None:
     """A second build gives the same bytes."""
     assert build(tmp_path).read_bytes() == debian_package.read_bytes()

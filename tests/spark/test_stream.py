@@ -109,6 +109,7 @@ def test_second_concurrent_run_is_refused(spark: SparkSession, tmp_path: Path) -
     assert folders(store, "_attempts/*") == []
 
 
+@pytest.mark.long
 def test_suspended_run_is_fenced(spark: SparkSession, tmp_path: Path) -> None:
     """A run that was suspended until its lease expired fails on resumption and writes nothing more."""
     journals, store, log = tmp_path / "in", tmp_path / "store", tmp_path / "log"
