@@ -1,0 +1,111 @@
+"""Runs one seed, and returns what came of it."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+import trio
+
+from tests.simulation import virtual_time
+from tests.simulation.faults import Faults
+from tests.simulation.scenario import Scenario
+from tests.simulation.timeline import Violation
+from tests.simulation.world import World
+
+SETTLE_SECONDS = 90.0
+"""Virtual seconds within which all doubts must end after the last fault. The sidecar asks the broker again after at
+most 30 s."""
+CALM_SECONDS = 50.0
+"""Virtual seconds after the last fault from which on each request must get a reply. Longer than a client waits."""
+ASK_SECONDS = 3.0
+
+
+@dataclass
+class Outcome:
+    """What came of one run.
+
+    Attributes:
+        violation: the invariant that does not hold, or empty.
+        trace_hash: the hash of all that happened.
+        seconds: the virtual seconds.
+        last_lines: the last lines of the trace.
+        local: how many replies the sidecar made itself, by API; forwarded: how many it did not.
+    """
+
+    scenario: Scenario
+    violation: str = ""
+    trace_hash: str = ""
+    seconds: float = 0.0
+    last_lines: tuple[str, ...] = ()
+    local: Counter[str] = field(default_factory=Counter)
+    forwarded: Counter[str] = field(default_factory=Counter)
+
+
+def simulate(scenario: Scenario) -> Outcome:
+    """Runs a scenario. Never raises because of what the sidecar does."""
+    wall_time = virtual_time.WallTime()
+    return virtual_time.run(scenario.seed, wall_time, partial(_simulate, scenario, wall_time))
+
+
+async def _simulate(scenario: Scenario, wall_time: virtual_time.WallTime) -> Outcome:
+    world, outcome = World(scenario, wall_time), Outcome(scenario)
+    with world.host.patched():
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(world.timeline.run, world.settle)
+                nursery.start_soon(_end_after, world, nursery)
+        except BaseExceptionGroup as group:
+            error = _innermost(group)
+            if not isinstance(error, Violation):
+                raise
+            outcome.violation = str(error)
+        finally:
+            world.network.close()
+    outcome.trace_hash, outcome.seconds = world.timeline.trace.hash, trio.current_time()
+    outcome.last_lines = tuple(world.timeline.trace.last)
+    outcome.local, outcome.forwarded = world.checker.local, world.checker.forwarded
+    return outcome
+
+
+async def _end_after(world: World, nursery: trio.Nursery) -> None:
+    await world.host.start(nursery)
+    for client in world.clients:
+        client.start()
+    await Faults(world, nursery).run()
+    world.timeline.note("the faults are over")
+    for client in world.clients:
+        client.stops = True
+    await _become_certain(world)
+    world.timeline.end()
+    await world.host.crash()
+    world.check_always()
+    nursery.cancel_scope.cancel()
+
+
+async def _become_certain(world: World) -> None:
+    """Asks about everything until the sidecar answers all of it itself."""
+    began = world.timeline.now
+    [asker, *_] = world.askers
+    is_certain = False
+    while not is_certain:
+        await trio.sleep(ASK_SECONDS)
+        waited = world.timeline.now - began
+        world.is_calm = waited > CALM_SECONDS
+        if waited > SETTLE_SECONDS:
+            raise Violation(f"{waited:.0f} seconds after the last fault, the sidecar leaves questions to the broker")
+        if not asker.is_connected or asker.is_waiting:
+            continue
+        answered = list[bool]()
+        asker.ask_everything(answered.append)
+        while asker.is_waiting and asker.is_connected:
+            await trio.sleep(0.1)
+        is_certain = answered == [True]
+    world.timeline.note("everything is certain")
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
