@@ -15,6 +15,7 @@ from collections import Counter
 from tests.simulation.faults import KINDS
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.scenario import SECONDS, Scenario
+from tests.simulation.timeline import KEPT_LINES
 
 
 def main() -> int:
@@ -26,7 +27,7 @@ def main() -> int:
         scenario = Scenario.of(seed, KINDS).changed(
             seconds=arguments.seconds, members=arguments.members, without=arguments.without
         )
-        outcome = simulate(scenario)
+        outcome = simulate(scenario, arguments.lines)
         virtual += outcome.seconds
         local += outcome.local
         forwarded += outcome.forwarded
@@ -57,6 +58,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual seconds with faults")
     parser.add_argument("--members", type=int, help="how many clients are members of groups")
     parser.add_argument("--without", action="append", default=[], choices=KINDS, help="a kind of fault to leave out")
+    parser.add_argument("--lines", type=int, default=KEPT_LINES, help="how many lines of a failing trace to print")
     parser.add_argument("--verbose", action="store_true", help="print the hash of each seed's trace")
     return parser.parse_args()
 

@@ -18,7 +18,7 @@ from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
 from group_sidecar.codecs.messages.produce import ProduceRequest
 from group_sidecar.codecs.schema import Struct, decode
 from tests.coordinator.model import Broker
-from tests.coordinator.model_groups import NEVER, Respond
+from tests.coordinator.model_groups import NEVER, PREPARING, Respond
 from tests.simulation import group_replies, topic_replies
 from tests.simulation.history import Effect, GroupState, History
 from tests.simulation.offsets_log import OffsetsLog
@@ -177,6 +177,14 @@ class Kafka:
                 request, version, header.client_id or "", SEEN_AT, self._timeline.now, _typed(respond, version)
             )
             self.record(effect, header.api_key != ApiKey.HEARTBEAT)
+
+    def rebalancing(self) -> set[str]:
+        """Returns the groups whose members are joining."""
+        return {group_id for group_id, group in self._model.groups.items() if group.state == PREPARING}
+
+    def sizes(self) -> dict[str, int]:
+        """Returns how many members each group has."""
+        return {group_id: len(group.members) for group_id, group in self._model.groups.items()}
 
     def error_of(self, group_id: str) -> int:
         """Returns the coordinator's error for a group, or 0."""

@@ -9,7 +9,7 @@ import trio
 from tests.simulation import virtual_time
 from tests.simulation.faults import Faults
 from tests.simulation.scenario import Scenario
-from tests.simulation.timeline import Violation
+from tests.simulation.timeline import KEPT_LINES, Violation
 from tests.simulation.world import World
 
 SETTLE_SECONDS = 90.0
@@ -41,14 +41,14 @@ class Outcome:
     forwarded: Counter[str] = field(default_factory=Counter)
 
 
-def simulate(scenario: Scenario) -> Outcome:
-    """Runs a scenario. Never raises because of what the sidecar does."""
+def simulate(scenario: Scenario, kept_lines: int = KEPT_LINES) -> Outcome:
+    """Runs a scenario, and keeps the last lines of its trace. Never raises because of what the sidecar does."""
     wall_time = virtual_time.WallTime()
-    return virtual_time.run(scenario.seed, wall_time, partial(_simulate, scenario, wall_time))
+    return virtual_time.run(scenario.seed, wall_time, partial(_simulate, scenario, wall_time, kept_lines))
 
 
-async def _simulate(scenario: Scenario, wall_time: virtual_time.WallTime) -> Outcome:
-    world, outcome = World(scenario, wall_time), Outcome(scenario)
+async def _simulate(scenario: Scenario, wall_time: virtual_time.WallTime, kept_lines: int) -> Outcome:
+    world, outcome = World(scenario, wall_time, kept_lines), Outcome(scenario)
     with world.host.patched():
         try:
             async with trio.open_nursery() as nursery:
@@ -101,6 +101,7 @@ async def _become_certain(world: World) -> None:
             await trio.sleep(0.1)
         is_certain = answered == [True]
     world.timeline.note("everything is certain")
+    world.check_sizes()
 
 
 def _innermost(error: BaseException) -> BaseException:

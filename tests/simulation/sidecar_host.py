@@ -108,14 +108,14 @@ class SidecarHost:
     Attributes:
         sidecar: the sidecar that runs, or None.
         errors: the lines with level error that the sidecars have logged.
-        starts: how many sidecars were started.
+        on_change: called whenever a sidecar has started or ended.
     """
 
     def __init__(self, network: Network, kafka: Kafka, rng: Random, read_config: Callable[[], Config]) -> None:
         self._network, self._kafka, self._rng, self._read_config = network, kafka, rng, read_config
         self.sidecar: Sidecar | None = None
         self.errors: list[str] = []
-        self.starts = 0
+        self.on_change: Callable[[], None] = lambda: None
         self.listener: Listener | None = None
         self._poller: Poller
         self._epoll: ShuffledEpoll
@@ -132,6 +132,7 @@ class SidecarHost:
                 ("group_sidecar.proxy.listeners.server.start_connect", self._start_connect),
                 ("group_sidecar.proxy.listeners.acceptor.start_connect", self._start_connect),
                 ("group_sidecar.proxy.broker.kafka_client._open", self._open),
+                ("group_sidecar.proxy.broker.kafka_client.installed_version", lambda _: "1"),  # Reads a file.
             ):
                 patches.enter_context(patch(target, replacement))
             before = structlog.get_config()
@@ -171,9 +172,9 @@ class SidecarHost:
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Starts a sidecar. Returns when it accepts clients."""
-        self.starts += 1
         self._stop, self._scope, self._has_ended = trio.Event(), trio.CancelScope(), trio.Event()
         await nursery.start(self._run)
+        self.on_change()
 
     async def _run(self, *, task_status: "trio.TaskStatus[Any]") -> None:
         self._poller, listener = Poller(), Listener()
@@ -190,6 +191,7 @@ class SidecarHost:
             listener.close()
             self._poller.close()
             self._has_ended.set()
+            self.on_change()
 
     async def stop(self) -> None:
         """Ends the sidecar as SIGTERM does. Returns when it has ended."""

@@ -10,7 +10,7 @@ from itertools import count
 import trio
 
 KEPT_LINES = 40
-"""The number of the last lines of a trace that a report of a violation shows."""
+"""The usual number of lines of a trace that a report of a violation shows."""
 
 
 class Violation(Exception):
@@ -18,11 +18,14 @@ class Violation(Exception):
 
 
 class Trace:
-    """Lines that say what happened, as a hash of all of them and the text of the last ones."""
+    """Lines that say what happened, as a hash of all of them and the text of the last ones.
 
-    def __init__(self) -> None:
+    `kept`: how many of the last lines are kept.
+    """
+
+    def __init__(self, kept: int) -> None:
         self._hash = hashlib.sha256()
-        self.last: deque[str] = deque(maxlen=KEPT_LINES)
+        self.last: deque[str] = deque(maxlen=kept)
         self.lines = 0
 
     def add(self, line: str) -> None:
@@ -38,14 +41,14 @@ class Trace:
 
 
 class Timeline:
-    """Calls that are due at a virtual time.
+    """Calls that are due at a virtual time. `kept_lines`: how many lines of the trace are kept.
 
     Attributes:
         trace: what happened so far.
     """
 
-    def __init__(self) -> None:
-        self.trace = Trace()
+    def __init__(self, kept_lines: int = KEPT_LINES) -> None:
+        self.trace = Trace(kept_lines)
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._sleep: trio.CancelScope | None = None

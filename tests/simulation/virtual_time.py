@@ -53,7 +53,6 @@ def run(seed: int, wall_time: WallTime, program: Callable[[], Awaitable[T]]) -> 
             ("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", True),
         ):
             patches.enter_context(patch(target, replacement))
-        gc.collect()
         gc.disable()  # Finalizers must not run at a moment that depends on earlier runs.
         try:
             return trio.run(program, clock=MockClock(autojump_threshold=0))

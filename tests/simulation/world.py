@@ -6,6 +6,7 @@ from random import Random
 
 from group_sidecar.codecs.headers import RequestHeader
 from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID
 from group_sidecar.proxy.config.model import Config
 from tests.simulation.checker import Checker, Sent
@@ -17,7 +18,7 @@ from tests.simulation.network import Link, Network, Weather
 from tests.simulation.others import Asker, Committer, Producer
 from tests.simulation.scenario import Scenario
 from tests.simulation.sidecar_host import LISTEN, UPSTREAM, SidecarHost
-from tests.simulation.timeline import Timeline, Violation
+from tests.simulation.timeline import KEPT_LINES, Timeline, Violation
 from tests.simulation.virtual_time import WallTime
 
 MEMBER_GROUPS, PLAIN_GROUPS = ("g", "h"), ("p", "q")
@@ -36,10 +37,10 @@ class World:
         highest_limit: the highest limit that was in force.
     """
 
-    def __init__(self, scenario: Scenario, wall_time: WallTime) -> None:
+    def __init__(self, scenario: Scenario, wall_time: WallTime, kept_lines: int = KEPT_LINES) -> None:
         self.scenario, self.wall_time = scenario, wall_time
         seed = scenario.seed
-        self.timeline = Timeline()
+        self.timeline = Timeline(kept_lines)
         self.weather = Weather(Random(f"{seed}:weather"))
         self.network = Network(self.timeline, self.weather)
         self.kafka = Kafka(
@@ -59,6 +60,9 @@ class World:
         self.kafka.on_handled = self._handled
         self.kafka.on_replied = self._broker_replied
         self.kafka.on_completed = self._completed
+        self._unsure: set[str] = set()
+        """Groups that were rebalancing when a sidecar started or ended, so that it cannot know who waits."""
+        self.host.on_change = self._sidecar_changed
         self.groups = (*MEMBER_GROUPS, *PLAIN_GROUPS)
         for group_id in self.groups:
             self.kafka.know(group_id)
@@ -160,10 +164,28 @@ class World:
 
     def _completed(self, group_id: str, generation: int, size: int) -> None:
         self.timeline.note(f"broker completes generation {generation} of {group_id} with {size} members")
-        if self.highest_limit is not None and size > self.highest_limit:
+        is_sure = group_id not in self._unsure
+        self._unsure.discard(group_id)
+        if self.highest_limit is not None and size > self.highest_limit and is_sure:
             raise Violation(f"generation {generation} of {group_id} has {size} members, above {self.highest_limit}")
 
+    def _sidecar_changed(self) -> None:
+        """A sidecar has started or ended. Joins that were on their way may still begin a rebalance."""
+
+        def look() -> None:
+            self._unsure |= self.kafka.rebalancing()
+
+        look()
+        self.timeline.after(LOST_REQUEST_SECONDS, look)
+
     # The run.
+
+    def check_sizes(self) -> None:
+        """Checks that no group is above the limit. A group that got there is shrunk by the sidecar."""
+        if self.highest_limit is not None:
+            for group_id, size in self.kafka.sizes().items():
+                if size > self.highest_limit:
+                    raise Violation(f"{group_id} has {size} members, above {self.highest_limit}, long after any fault")
 
     def check_always(self) -> None:
         """Checks what must hold at any time."""
