@@ -170,6 +170,7 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
         group.doubt(now)
     for member_id, member in here.items():
         if member_id in logged_members:
+            member.learn_instance_id(logged_members[member_id].group_instance_id)
             member.adopt_description(logged_members[member_id].client_id, logged_members[member_id].client_host)
             if not group.assignments_known:
                 member.assign(logged_members[member_id].assignment)
@@ -186,6 +187,7 @@ def _member(member: Member | None, logged_member: MemberMetadata, protocol: str,
         member = Member(
             member_id=logged_member.member_id, since=now, instance_id=logged_member.group_instance_id, sync_by=FOREVER
         )
+    member.learn_instance_id(logged_member.group_instance_id)
     member.adopt_description(logged_member.client_id, logged_member.client_host)
     member.take_record(
         session_timeout_ms=logged_member.session_timeout,

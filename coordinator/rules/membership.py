@@ -121,6 +121,7 @@ def _new_or_returned_member(group: Group, event: MemberActivity, now: float) -> 
             group.lifecycle.find_member()
             group.rebalances.drop()
         group.roster.include(member)
+    member.learn_instance_id(event.instance_id)
     member.identify(event.client_id, event.client_host, event.principal)
     group.touch(now)
     return member, member_noticed_facts(group, [member], now)

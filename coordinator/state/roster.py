@@ -153,6 +153,7 @@ class Roster:
                 member = Member(
                     member_id=described.member_id, since=now, instance_id=described.instance_id, seen_at=long_ago
                 )
+            member.learn_instance_id(described.instance_id)
             member.adopt_description(described.client_id, described.client_host)
             member.assignment = described.assignment
             if protocol:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from group_sidecar.codecs.messages.join_group import JoinGroupResponse
 from tests.coordinator.model import Broker
 from tests.coordinator.world import Client, Connection, World
 
@@ -57,3 +58,22 @@ def test_old_broker_has_no_instance_ids() -> None:
     member = _forgotten_member(world, None)
     assert world.view().fallback_reason is None
     assert [each.member_id for each in world.view().members] == [member.member_id]
+
+
+def test_instance_id_from_own_join() -> None:
+    """An old leader's JoinGroup reply lists a static member without its instance id (seed 6 of the simulation)."""
+    world = World(Broker(initial_delay=3.0))
+    leader, member = Client(world, "a", "g", version=2), Client(world, "b", "g", "i")
+    for each in (leader, member):
+        each.join()
+        world.handle(each.connection)
+    world.pass_time(2.5)
+    world.broker.tick(world.now() + 1.0)
+    exchange, reply = leader.connection.down.pop()
+    assert isinstance(reply, JoinGroupResponse)
+    roster = tuple(replace(each, group_instance_id=None) for each in reply.members)
+    leader.connection.down.append((exchange, replace(reply, members=roster)))
+    world.settle()
+    world.gather(leader, member)
+    assert world.view().fallback_reason is None
+    assert {each.client_id: each.instance_id for each in world.view().members} == {"a": None, "b": "i"}
