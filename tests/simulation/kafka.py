@@ -46,7 +46,8 @@ VERSIONS: dict[int, tuple[int, int]] = {
     ApiKey.OFFSET_DELETE: (0, 0),
 }
 BYPASS_SECONDS = 3.5
-"""Seconds after which the sidecar must know what a client has changed that bypasses it: FRESH_SECONDS, and a moment."""
+"""Seconds after which the sidecar must know what only the log and the leaders of its partitions show: FRESH_SECONDS of
+the product, and a moment."""
 _TYPE_SINCE = 7  # JoinGroup replies.
 
 
@@ -257,23 +258,28 @@ class Kafka:
     def bypass(self, request: OffsetCommitRequest) -> None:
         """A client that bypasses the sidecar commits. The sidecar must know it when its log is fresh."""
         if self.is_up and not self.error_of(request.group_id):
-            effect = Effect()
             self._model.handle(request, 7, "bypassing", "/10.2.0.1", self._timeline.now, lambda reply: None)
-            self._timeline.after(BYPASS_SECONDS, lambda: effect.show(self._timeline.now))
-            self.record(effect)
+            self.record(self._noticed_effect())
 
     def lose_leadership(self, number: int) -> None:
         """Another broker becomes the leader of a partition, and the coordinator of its groups."""
         self.log.partitions[number].led = False
         self.log.partitions[number].epoch += 1
         self._unload(number)
-        self.record(Effect(self._timeline.now))
+        self.record(self._noticed_effect())
+        self._waiting_fetches = [fetch for fetch in self._waiting_fetches if not fetch()]
+
+    def _noticed_effect(self) -> Effect:
+        """Returns the effect of a change that the sidecar notices by reading the log."""
+        effect = Effect()
+        self._timeline.after(BYPASS_SECONDS, lambda: effect.show(self._timeline.now))
+        return effect
 
     def become_leader(self, number: int, loading_seconds: float) -> None:
         """The broker is the leader of a partition again. It loads the partition for some seconds."""
         partition = self.log.partitions[number]
         partition.led, partition.epoch = True, partition.epoch + 1
-        self._load(number, loading_seconds)
+        self._load(number, loading_seconds, self._noticed_effect())
 
     def _unload(self, number: int) -> None:
         for group_id in [each for each in self._model.groups if self.log.partition_of(each) == number]:
@@ -284,12 +290,12 @@ class Kafka:
                         parked(refuse(ErrorCode.NOT_COORDINATOR))
         self.log.forget_groups(number)
 
-    def _load(self, number: int, loading_seconds: float) -> None:
+    def _load(self, number: int, loading_seconds: float, effect: Effect) -> None:
         now = self._timeline.now
         self._loading_until[number] = now + loading_seconds
         self.log.load(number, now + loading_seconds)
-        self.record(Effect(now))
-        self._timeline.at(now + loading_seconds, lambda: self.record(Effect(self._timeline.now)))
+        self.record(effect)
+        self._timeline.at(now + loading_seconds, lambda: self.record(effect))
 
     def stop(self) -> None:
         """The broker ends. All its connections close."""
@@ -307,7 +313,7 @@ class Kafka:
         for number, partition in self.log.partitions.items():
             partition.epoch += 1
             if partition.led:
-                self._load(number, loading_seconds)
+                self._load(number, loading_seconds, Effect(self._timeline.now))
 
     def cut_connection(self) -> None:
         """The broker closes one of its connections."""
