@@ -109,7 +109,9 @@ def refused_group(group_id: str, error: int) -> DescribedGroup:
 def _list(request: ListGroupsRequest, model: Broker, error_of: ErrorOf) -> ListGroupsResponse:
     if any(error_of(each) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS for each in model.groups):
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=())
-    return ListGroupsResponse(error_code=0, groups=tuple(map(listed, model.groups.values())))
+    states = [each.lower() for each in request.states_filter]
+    groups = (each for each in model.groups.values() if not states or each.state.lower() in states)
+    return ListGroupsResponse(error_code=0, groups=tuple(map(listed, groups)))
 
 
 def listed(group: ModelGroup | DescribedGroup) -> ListedGroup:

@@ -68,9 +68,13 @@ class Asker(Looping):
 
     def ask_everything(self, done: Callable[[bool], None]) -> None:
         """Asks about each group and all groups. Calls `done` with whether the sidecar answered all of it itself."""
-        questions = [offset_fetch(self.rng, [group]) for group in self._groups]
-        questions += [describe(self.rng, [group]) for group in self._groups] if self.world.scenario.exclusive else []
-        questions += [list_groups(self.rng)] if self.world.scenario.exclusive else []
+        scenario, questions = self.world.scenario, list[Question]()
+        if scenario.exclusive or scenario.reads_log:
+            questions += [offset_fetch(self.rng, [group]) for group in self._groups]
+        if scenario.exclusive:
+            questions += [describe(self.rng, [group]) for group in self._groups] + [list_groups(self.rng)]
+        if not questions:
+            done(True)
         left = [len(questions)]
         before = sum(self.world.checker.local.values())
 

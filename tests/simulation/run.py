@@ -92,9 +92,11 @@ async def _become_certain(world: World) -> None:
         waited = world.timeline.now - began
         world.is_calm = waited > CALM_SECONDS
         if waited > SETTLE_SECONDS:
-            raise Violation(f"{waited:.0f} seconds after the last fault, the sidecar leaves questions to the broker")
+            left = "".join(f"\n    {each}" for each in world.left_to_broker)
+            raise Violation(f"{waited:.0f} seconds after the last fault, the sidecar leaves to the broker:{left}")
         if not asker.is_connected or asker.is_waiting:
             continue
+        world.left_to_broker.clear()
         answered = list[bool]()
         asker.ask_everything(answered.append)
         while asker.is_waiting and asker.is_connected:

@@ -26,6 +26,8 @@ from tests.simulation.network import Network, OwnStream
 from tests.simulation.timeline import Violation
 
 LISTEN, UPSTREAM = Address("10.0.0.2", 9092), Address("10.0.0.1", 9092)
+DIFFERENCE = "an answer differs from the broker's"
+"""The log line of a difference that the sidecar's own verification has found."""
 MAX_ROUNDS = 20_000
 """After so many rounds of the event loop at the same virtual time, the loop is said to spin."""
 
@@ -145,9 +147,9 @@ class SidecarHost:
                 structlog.configure(**before)
 
     def _keep_line(self, logger: Any, method: str, event: dict[str, Any]) -> Any:
-        if method in ("error", "exception", "critical"):
+        if method in ("error", "exception", "critical") or event.get("event") == DIFFERENCE:
             self.errors.append(f"{event}")
-        self._network.timeline.note(f"log {method}: {event.get('event')}")
+        self._network.timeline.note(f"log {method}: {event}")
         raise structlog.DropEvent
 
     # Connections.

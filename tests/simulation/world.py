@@ -33,6 +33,7 @@ class World:
 
     Attributes:
         requests: the requests of all clients by correlation id.
+        left_to_broker: questions of askers that the broker has answered.
         limit: the group.max.size that is in force.
         highest_limit: the highest limit that was in force.
     """
@@ -53,6 +54,7 @@ class World:
         self.limit = self.highest_limit = scenario.limit
         self.checker = Checker(self.kafka.history, scenario.limit)
         self.requests: dict[int, Sent] = {}
+        self.left_to_broker: list[Struct] = []
         self._correlations = count(1)
         self.host = SidecarHost(self.network, self.kafka, Random(f"{seed}:sockets"), self.read_config)
         self.is_calm = False
@@ -127,6 +129,8 @@ class World:
         is_local = self.checker.check(sent, frame, reply, now)
         if sent.effect is not None:
             sent.effect.show(now)
+        if not is_local and isinstance(sent.client, Asker):
+            self.left_to_broker.append(sent.request)
         made_by = "sidecar" if is_local else "broker"
         self.timeline.note(f"{sent.client.name} gets {type(reply).__name__} {sent.correlation} of the {made_by}")
 
