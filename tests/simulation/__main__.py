@@ -13,6 +13,7 @@ import time
 from collections import Counter
 
 from tests.simulation.faults import KINDS
+from tests.simulation.minimise import command, minimise
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.scenario import SECONDS, Scenario
 from tests.simulation.timeline import KEPT_LINES
@@ -35,6 +36,9 @@ def main() -> int:
             print(seed, outcome.trace_hash, f"{outcome.seconds:.0f} s", flush=True)
         if outcome.violation:
             _report(outcome)
+            if arguments.minimise:
+                print("\nA smaller run:\n")
+                _report(minimise(outcome))
             return 1
     print(f"{arguments.seeds} seeds from {arguments.first} on, {virtual / 3600:.2f} virtual hours")
     print(f"in {time.perf_counter() - began:.1f} s; no violation")
@@ -44,11 +48,11 @@ def main() -> int:
 
 
 def _report(outcome: Outcome) -> None:
-    scenario = outcome.scenario
+    original = Scenario.of(outcome.scenario.seed, KINDS)
     print("\n".join(outcome.last_lines))
-    print(f"\nSeed {scenario.seed} violates an invariant: {outcome.violation}\n")
+    print(f"\nSeed {original.seed} violates an invariant: {outcome.violation}\n")
     print(f"Trace {outcome.trace_hash}. The same run again:")
-    print(f"python -m tests.simulation --first {scenario.seed} --seeds 1")
+    print(command(outcome.scenario, original))
 
 
 def _arguments() -> argparse.Namespace:
@@ -59,6 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--members", type=int, help="how many clients are members of groups")
     parser.add_argument("--without", action="append", default=[], choices=KINDS, help="a kind of fault to leave out")
     parser.add_argument("--lines", type=int, default=KEPT_LINES, help="how many lines of a failing trace to print")
+    parser.add_argument("--minimise", action="store_true", help="look for a smaller run that fails too")
     parser.add_argument("--verbose", action="store_true", help="print the hash of each seed's trace")
     return parser.parse_args()
 

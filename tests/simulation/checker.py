@@ -135,9 +135,7 @@ class Checker:
                 if member.client_host not in {SEEN_AT, *self.hosts.get(member.member_id, (member.client_host,))}:
                     raise Violation(f"member {member.member_id} is described at {member.client_host}")
 
-    def _check_listed(
-        self, sent: Sent, request: ListGroupsRequest, reply: ListGroupsResponse, now: float
-    ) -> None:
+    def _check_listed(self, sent: Sent, request: ListGroupsRequest, reply: ListGroupsResponse, now: float) -> None:
         told = {each.group_id: each for each in reply.groups}
         if len(told) < len(reply.groups) or not told.keys() <= self.history.versions.keys():
             raise Violation(f"{sent.client.name} gets a list with other groups: {reply}")
@@ -160,9 +158,7 @@ class Checker:
         if reply.error_code not in {0, *errors}:
             raise self._wrong(sent, reply, errors)
 
-    def _check_offsets(
-        self, sent: Sent, request: OffsetFetchRequest, reply: OffsetFetchResponse, now: float
-    ) -> None:
+    def _check_offsets(self, sent: Sent, request: OffsetFetchRequest, reply: OffsetFetchResponse, now: float) -> None:
         many = sent.version >= _MANY_GROUPS_SINCE
         groups = [each.group_id for each in request.groups] if many else [request.group_id]
         if many and [each.group_id for each in reply.groups] != groups:
@@ -170,7 +166,9 @@ class Checker:
         for at, group_id in enumerate(groups):
             possible = []
             for state in self._possible(sent, group_id, now):
-                expected = offsets_reply(request, sent.version, lambda _, s=state: s.offsets, lambda _, s=state: s.error)  # type: ignore[misc]
+                expected = offsets_reply(
+                    request, sent.version, lambda _, s=state: s.offsets, lambda _, s=state: s.error
+                )  # type: ignore[misc]
                 possible.append(_told_offsets(expected, at, sent.version))
             told = _told_offsets(reply, at, sent.version)
             if told not in possible:

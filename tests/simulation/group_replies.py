@@ -146,9 +146,7 @@ def offsets_reply(
     return OffsetFetchResponse(topics=found, error_code=error)
 
 
-def _topics(
-    asked: Iterable[OffsetFetchRequestTopic] | None, offsets: Offsets
-) -> tuple[OffsetFetchResponseTopic, ...]:
+def _topics(asked: Iterable[OffsetFetchRequestTopic] | None, offsets: Offsets) -> tuple[OffsetFetchResponseTopic, ...]:
     wanted: dict[str, list[int]] = {}
     if asked is None:
         for topic, partition in offsets:

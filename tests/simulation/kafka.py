@@ -20,6 +20,7 @@ from group_sidecar.codecs.schema import Struct, decode
 from tests.coordinator.model import Broker
 from tests.coordinator.model_groups import NEVER, PREPARING, Respond
 from tests.simulation import group_replies, topic_replies
+from tests.simulation.broker_connection import BrokerConnection, HangUp
 from tests.simulation.history import Effect, GroupState, History
 from tests.simulation.offsets_log import OffsetsLog
 from tests.simulation.timeline import Timeline
@@ -51,10 +52,6 @@ the product, and a moment."""
 _TYPE_SINCE = 7  # JoinGroup replies.
 
 
-class HangUp(Exception):
-    """The broker closes the connection."""
-
-
 class Kafka:
     """The broker.
 
@@ -74,9 +71,7 @@ class Kafka:
         on_completed: called with the group id, the generation and the number of members of each new generation.
     """
 
-    def __init__(
-        self, timeline: Timeline, rng: Random, *, partitions: int, initial_delay: float, eager: bool
-    ) -> None:
+    def __init__(self, timeline: Timeline, rng: Random, *, partitions: int, initial_delay: float, eager: bool) -> None:
         self._timeline, self._rng = timeline, rng
         self.history = History()
         self._model = Broker(initial_delay=initial_delay)
@@ -107,19 +102,19 @@ class Kafka:
         """Makes a call after the present one."""
         self._timeline.after(0.0, call)
 
-    def connect(self, link: "Any") -> "BrokerConnection":
+    def connect(self, link: "Any") -> BrokerConnection:
         """Accepts a connection."""
         connection = BrokerConnection(self, link)
         self._connections.append(connection)
         return connection
 
-    def forget(self, connection: "BrokerConnection") -> None:
+    def forget(self, connection: BrokerConnection) -> None:
         """Forgets a connection that has ended."""
         if connection in self._connections:
             self._connections.remove(connection)
 
     def handle(
-        self, frame: bytes, effect: Effect, connection: "BrokerConnection", respond: Callable[[bytes | None], None]
+        self, frame: bytes, effect: Effect, connection: BrokerConnection, respond: Callable[[bytes | None], None]
     ) -> None:
         """Handles a request. Calls `respond` with the reply's frame, or with None if the request has no reply.
 
@@ -163,9 +158,7 @@ class Kafka:
 
     # Groups.
 
-    def _answer_about_groups(
-        self, request: Struct, header: RequestHeader, effect: Effect, respond: Respond
-    ) -> None:
+    def _answer_about_groups(self, request: Struct, header: RequestHeader, effect: Effect, respond: Respond) -> None:
         version, model = header.api_version, self._model
         if (refusal := group_replies.refusal(request, version, self.error_of)) is not None:
             respond(refusal)
@@ -285,7 +278,10 @@ class Kafka:
         for group_id in [each for each in self._model.groups if self.log.partition_of(each) == number]:
             group = self._model.groups.pop(group_id)
             for member in group.members.values():
-                for parked, refuse in ((member.join, group_replies.join_refused), (member.sync, group_replies.sync_refused)):
+                for parked, refuse in (
+                    (member.join, group_replies.join_refused),
+                    (member.sync, group_replies.sync_refused),
+                ):
                     if parked:
                         parked(refuse(ErrorCode.NOT_COORDINATOR))
         self.log.forget_groups(number)
@@ -321,77 +317,8 @@ class Kafka:
             self._rng.choice(self._connections).cut()
 
 
-class BrokerConnection:
-    """A connection to the broker. Requests are handled one at a time, as Kafka handles them.
-
-    Attributes:
-        link: carries replies to the sidecar.
-        owner: the client whose requests arrive here; None before the first.
-    """
-
-    def __init__(self, kafka: Kafka, link: Any) -> None:
-        self._kafka, self.link = kafka, link
-        self._buffer = b""
-        self._effects: list[Effect] = []
-        self.owner: str | None = None
-        self._is_busy = self._has_ended = self._is_lost = False
-        self._is_open = True
-
-    def lost(self) -> None:
-        """The sidecar knows that the connection has ended. So it must doubt all that is in flight."""
-        self._is_lost = True
-        for effect in self._effects:
-            effect.show(self._kafka.now)
-
-    def received(self, data: bytes) -> None:
-        """See Peer."""
-        if self._is_open:
-            self._buffer += data
-            self._handle_next()
-
-    def closed(self) -> None:
-        """See Peer. A request that is handled still gets its reply."""
-        self._has_ended = True
-        if not self._is_busy:
-            self.cut()
-
-    def cut(self) -> None:
-        """The broker closes the connection."""
-        self._is_open = False
-        self._kafka.forget(self)
-        self.link.cut()
-
-    def _handle_next(self) -> None:
-        while self._is_open and not self._is_busy and len(self._buffer) >= 4 and not self._has_ended:
-            end = 4 + int.from_bytes(self._buffer[:4], "big")
-            if len(self._buffer) < end:
-                return
-            frame, self._buffer = self._buffer[4:end], self._buffer[end:]
-            self._is_busy = True
-            try:
-                effect = Effect()
-                if self._is_lost:
-                    effect.show(self._kafka.now)
-                self._effects.append(effect)
-                self._kafka.handle(frame, effect, self, self._respond)
-            except HangUp:
-                self.cut()
-        if self._has_ended and not self._is_busy and self._is_open:
-            self._is_open = False
-            self._kafka.forget(self)
-            self.link.half_close()
-
-    def _respond(self, reply: bytes | None) -> None:
-        self._is_busy = False
-        if self._is_open and reply is not None:
-            self.link.send(reply)
-        self._kafka.call_soon(self._handle_next)
-
-
 def _versions(error: int) -> ApiVersionsResponse:
-    offered = (
-        ApiVersion(api_key=key, min_version=first, max_version=last) for key, (first, last) in VERSIONS.items()
-    )
+    offered = (ApiVersion(api_key=key, min_version=first, max_version=last) for key, (first, last) in VERSIONS.items())
     return ApiVersionsResponse(error_code=error, api_keys=tuple(offered))
 
 

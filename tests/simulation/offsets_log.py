@@ -8,6 +8,7 @@ from tests.coordinator.model_groups import EMPTY, STABLE, ModelGroup, ModelMembe
 from tests.coordinator.model_log import Entry, ModelLog, batch
 from tests.proxy.offsets_log.log_broker import Partition
 
+
 class _MovableLog(ModelLog):
     """A log whose groups may move to another broker, without tombstones."""
 

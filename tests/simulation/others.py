@@ -108,7 +108,7 @@ class Committer(Looping):
             for _ in range(self.rng.choice((1, 1, 3))):
                 self._offset += 1
                 partitions = self.rng.sample(range(3), self.rng.randrange(1, 3))
-                offsets = {partition: self._offset for partition in partitions}
+                offsets = dict.fromkeys(partitions, self._offset)
                 self.send((commit_of(self._group_id, offsets), self.rng.choice((2, 5, 7, 8, 9))))
         if self.rng.random() < 0.6:
             self.send(offset_fetch(self.rng, [self._group_id]))

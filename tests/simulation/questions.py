@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
-from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,

@@ -97,10 +97,15 @@ async def _become_certain(world: World) -> None:
         if not asker.is_connected or asker.is_waiting:
             continue
         world.left_to_broker.clear()
-        answered = list[bool]()
-        asker.ask_everything(answered.append)
-        while asker.is_waiting and asker.is_connected:
-            await trio.sleep(0.1)
+        answered, has_all = list[bool](), trio.Event()
+
+        def done(are_local: bool, answered: list[bool] = answered, has_all: trio.Event = has_all) -> None:
+            answered.append(are_local)
+            has_all.set()
+
+        asker.ask_everything(done)
+        with trio.move_on_after(ASK_SECONDS):
+            await has_all.wait()
         is_certain = answered == [True]
     world.timeline.note("everything is certain")
     world.check_sizes()
@@ -110,5 +115,3 @@ def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-

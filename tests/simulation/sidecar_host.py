@@ -138,9 +138,7 @@ class SidecarHost:
             ):
                 patches.enter_context(patch(target, replacement))
             before = structlog.get_config()
-            structlog.configure(
-                processors=[self._keep_line], wrapper_class=structlog.make_filtering_bound_logger(10)
-            )
+            structlog.configure(processors=[self._keep_line], wrapper_class=structlog.make_filtering_bound_logger(10))
             try:
                 yield
             finally:

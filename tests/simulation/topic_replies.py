@@ -138,7 +138,9 @@ def fetch(request: FetchRequest, log: OffsetsLog) -> tuple[FetchResponse, bool]:
             error = _error(partition, each.current_leader_epoch) if topic.topic == OFFSETS_TOPIC else 0
             assert partition is not None or error
             if partition is None or error:
-                found.append(PartitionData(partition_index=each.partition, error_code=error, high_watermark=-1, records=b""))
+                found.append(
+                    PartitionData(partition_index=each.partition, error_code=error, high_watermark=-1, records=b"")
+                )
                 is_empty = False
                 continue
             end = partition.high_watermark

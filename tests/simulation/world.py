@@ -3,7 +3,6 @@
 from itertools import count
 from random import Random
 
-
 from group_sidecar.codecs.headers import RequestHeader
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
@@ -212,5 +211,3 @@ class World:
     def askers(self) -> list[Asker]:
         """The clients that ask about groups."""
         return [each for each in self.clients if isinstance(each, Asker)]
-
-
