@@ -9,7 +9,7 @@ import trio
 from tests.simulation import virtual_time
 from tests.simulation.faults import Faults
 from tests.simulation.scenario import Scenario
-from tests.simulation.timeline import KEPT_LINES, Violation
+from tests.simulation.timeline import KEPT_LINES, Timeline, Violation
 from tests.simulation.world import World
 
 SETTLE_SECONDS = 90.0
@@ -43,31 +43,32 @@ class Outcome:
 
 def simulate(scenario: Scenario, kept_lines: int = KEPT_LINES) -> Outcome:
     """Runs a scenario, and keeps the last lines of its trace. Never raises because of what the sidecar does."""
-    wall_time = virtual_time.WallTime()
-    return virtual_time.run(scenario.seed, wall_time, partial(_simulate, scenario, wall_time, kept_lines))
+    wall_time, timeline = virtual_time.WallTime(), Timeline(kept_lines)
+    program = partial(_simulate, scenario, wall_time, timeline)
+    return virtual_time.run(scenario.seed, wall_time, timeline.clock, program)
 
 
-async def _simulate(scenario: Scenario, wall_time: virtual_time.WallTime, kept_lines: int) -> Outcome:
-    world, outcome = World(scenario, wall_time, kept_lines), Outcome(scenario)
+async def _simulate(scenario: Scenario, wall_time: virtual_time.WallTime, timeline: Timeline) -> Outcome:
+    world, outcome = World(scenario, wall_time, timeline), Outcome(scenario)
     with world.host.patched():
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(world.timeline.run, world.settle)
-                nursery.start_soon(_end_after, world, nursery)
+                timeline.failed = nursery.cancel_scope.cancel
+                nursery.start_soon(_play, world, nursery)
         except BaseExceptionGroup as group:
-            error = _innermost(group)
-            if not isinstance(error, Violation):
-                raise
-            outcome.violation = str(error)
+            timeline.error = timeline.error or _innermost(group)
         finally:
             world.network.close()
-    outcome.trace_hash, outcome.seconds = world.timeline.trace.hash, trio.current_time()
-    outcome.last_lines = tuple(world.timeline.trace.last)
+    if timeline.error is not None and not isinstance(timeline.error, Violation):
+        raise timeline.error
+    outcome.violation = str(timeline.error or "")
+    outcome.trace_hash, outcome.seconds = timeline.trace.hash, timeline.now
+    outcome.last_lines = tuple(timeline.trace.last)
     outcome.local, outcome.forwarded = world.checker.local, world.checker.forwarded
     return outcome
 
 
-async def _end_after(world: World, nursery: trio.Nursery) -> None:
+async def _play(world: World, nursery: trio.Nursery) -> None:
     await world.host.start(nursery)
     for client in world.clients:
         client.start()
@@ -76,7 +77,6 @@ async def _end_after(world: World, nursery: trio.Nursery) -> None:
     for client in world.clients:
         client.stops = True
     await _become_certain(world)
-    world.timeline.end()
     await world.host.crash()
     world.check_always()
     nursery.cancel_scope.cancel()

@@ -41,8 +41,8 @@ async def _run_inline(function: Callable[..., T], *arguments: Any, **_: Any) -> 
     return function(*arguments)
 
 
-def run(seed: int, wall_time: WallTime, program: Callable[[], Awaitable[T]]) -> T:
-    """Runs a program, and returns its result. Seeds `random` and trio's order of tasks."""
+def run(seed: int, wall_time: WallTime, clock: MockClock, program: Callable[[], Awaitable[T]]) -> T:
+    """Runs a program on a clock, and returns its result. Seeds `random` and trio's order of tasks."""
     random.seed(seed)
     scheduler._r.seed(seed)
     with ExitStack() as patches:
@@ -55,6 +55,6 @@ def run(seed: int, wall_time: WallTime, program: Callable[[], Awaitable[T]]) -> 
             patches.enter_context(patch(target, replacement))
         gc.disable()  # Finalizers must not run at a moment that depends on earlier runs.
         try:
-            return trio.run(program, clock=MockClock(autojump_threshold=0))
+            return trio.run(program, clock=clock)
         finally:
             gc.enable()

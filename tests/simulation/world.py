@@ -17,7 +17,7 @@ from tests.simulation.network import Link, Network, Weather
 from tests.simulation.others import Asker, Committer, Producer
 from tests.simulation.scenario import Scenario
 from tests.simulation.sidecar_host import LISTEN, UPSTREAM, SidecarHost
-from tests.simulation.timeline import KEPT_LINES, Timeline, Violation
+from tests.simulation.timeline import Timeline, Violation
 from tests.simulation.virtual_time import WallTime
 
 MEMBER_GROUPS, PLAIN_GROUPS = ("g", "h"), ("p", "q")
@@ -37,10 +37,11 @@ class World:
         highest_limit: the highest limit that was in force.
     """
 
-    def __init__(self, scenario: Scenario, wall_time: WallTime, kept_lines: int = KEPT_LINES) -> None:
+    def __init__(self, scenario: Scenario, wall_time: WallTime, timeline: Timeline) -> None:
         self.scenario, self.wall_time = scenario, wall_time
         seed = scenario.seed
-        self.timeline = Timeline(kept_lines)
+        self.timeline = timeline
+        timeline.settle = self.settle
         self.weather = Weather(Random(f"{seed}:weather"))
         self.network = Network(self.timeline, self.weather)
         self.kafka = Kafka(
