@@ -53,6 +53,7 @@ class Sent:
         arrived_at: when the sidecar could read all of it.
         effect: what it changed at the broker; None if the broker has not received it.
         broker_reply: the frame that the broker sent, with its length; None if it has not.
+        seen: for a question, how many states each of its groups had had when the broker answered.
     """
 
     client: Asker
@@ -65,6 +66,7 @@ class Sent:
     arrived_at: float | None = None
     effect: Effect | None = None
     broker_reply: bytes | None = None
+    seen: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass

@@ -94,6 +94,7 @@ class SimulatedClient:
         connection = self._connections
         link.on_arrived = self._arrived
         link.on_sent = lambda data: self._sidecar_replied(on_sidecar.frames(data))
+        link.on_ended = lambda: self._link_ended(link)
         link.peer = _ClientEnd(self, connection, on_client)
         self.connected()
 
@@ -161,6 +162,14 @@ class SimulatedClient:
             if correlation != sent.correlation:
                 raise Violation(f"{self.name} gets correlation id {correlation} where {sent.correlation} is due")
             self.world.replied(sent, frame, _decoded(sent, frame))
+
+    def _link_ended(self, link: Link) -> None:
+        """The connection has ended: the sidecar has closed it, unless the client has just given it up."""
+        if self._link is link and link.reads and self.world.host.is_draining:
+            for sent in self._sent:
+                if sent.broker_reply is not None:
+                    name = type(sent.request).__name__
+                    raise Violation(f"a stopping sidecar loses the reply to {name} of {self.name}")
 
     def received(self, frames: list[bytes]) -> None:
         """Takes replies that have reached the client."""

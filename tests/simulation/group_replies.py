@@ -44,6 +44,16 @@ def is_question(request: Struct) -> bool:
     return isinstance(request, DescribeGroupsRequest | ListGroupsRequest | OffsetFetchRequest)
 
 
+def groups_of(request: Struct, version: int) -> tuple[str, ...]:
+    """Returns the groups that a question names; empty for a question about all groups."""
+    if isinstance(request, DescribeGroupsRequest):
+        return request.groups
+    if isinstance(request, OffsetFetchRequest):
+        many = version >= _MANY_GROUPS_SINCE
+        return tuple(each.group_id for each in request.groups) if many else (request.group_id,)
+    return ()
+
+
 def refusal(request: Struct, version: int, error_of: ErrorOf) -> Struct | None:
     """Returns the reply to a change of a group that this broker does not coordinate; None if the broker does."""
     if isinstance(request, DeleteGroupsRequest):

@@ -18,7 +18,7 @@ from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
 from group_sidecar.codecs.messages.produce import ProduceRequest
 from group_sidecar.codecs.schema import Struct, decode
 from tests.coordinator.model import Broker
-from tests.coordinator.model_groups import NEVER, PREPARING, Respond
+from tests.coordinator.model_groups import NEVER, PREPARING, STABLE, Respond
 from tests.simulation import group_replies, topic_replies
 from tests.simulation.broker_connection import BrokerConnection, HangUp
 from tests.simulation.history import Effect, GroupState, History
@@ -177,8 +177,9 @@ class Kafka:
         return {group_id for group_id, group in self._model.groups.items() if group.state == PREPARING}
 
     def sizes(self) -> dict[str, int]:
-        """Returns how many members each group has."""
-        return {group_id: len(group.members) for group_id, group in self._model.groups.items()}
+        """Returns how many members each group has that is stable."""
+        groups = self._model.groups
+        return {group_id: len(group.members) for group_id, group in groups.items() if group.state == STABLE}
 
     def error_of(self, group_id: str) -> int:
         """Returns the coordinator's error for a group, or 0."""

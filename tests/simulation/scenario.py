@@ -45,7 +45,11 @@ class Scenario:
         """Returns the scenario of a seed. It has some of these kinds of faults."""
         rng = Random(f"{seed}:scenario")
         faults = frozenset(each for each in sorted(kinds) if rng.random() < 0.5)
-        exclusive = rng.random() < 0.75
+        exclusive, reads_log = rng.random() < 0.75, rng.random() < 0.85
+        if exclusive:
+            faults -= {"bypass"}
+        if not reads_log:
+            faults -= {"leader-move"}  # Only the log shows that the broker is no longer the coordinator.
         return cls(
             seed=seed,
             seconds=SECONDS,
@@ -53,10 +57,10 @@ class Scenario:
             committers=rng.randrange(3),
             askers=rng.randrange(1, 3),
             producers=rng.choice((0, 0, 1)),
-            faults=faults - {"bypass"} if exclusive else faults,
+            faults=faults,
             pause=rng.choice((0.7, 2.0, 6.0)),
             exclusive=exclusive,
-            reads_log=rng.random() < 0.85,
+            reads_log=reads_log,
             verify=rng.choice((0.0, 0.0, 0.2)),
             limit=rng.choice((None, 2, 3)),
             partitions=rng.choice((1, 2)),

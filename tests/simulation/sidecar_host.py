@@ -28,6 +28,8 @@ from tests.simulation.timeline import Violation
 LISTEN, UPSTREAM = Address("10.0.0.2", 9092), Address("10.0.0.1", 9092)
 DIFFERENCE = "an answer differs from the broker's"
 """The log line of a difference that the sidecar's own verification has found."""
+DRAIN_SECONDS = 4.0
+"""Seconds in which a sidecar that stops in order may lose no reply. Less than the default of limits.drain_seconds."""
 MAX_ROUNDS = 20_000
 """After so many rounds of the event loop at the same virtual time, the loop is said to spin."""
 
@@ -121,6 +123,7 @@ class SidecarHost:
         self.listener: Listener | None = None
         self._poller: Poller
         self._epoll: ShuffledEpoll
+        self._drains_until = 0.0
         self._stop = trio.Event()
         self._scope = trio.CancelScope()
         self._has_ended = trio.Event()
@@ -193,10 +196,17 @@ class SidecarHost:
             self._has_ended.set()
             self.on_change()
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the sidecar stops in order and has time left, so that it may lose no reply."""
+        return self._network.timeline.now < self._drains_until
+
     async def stop(self) -> None:
         """Ends the sidecar as SIGTERM does. Returns when it has ended."""
+        self._drains_until = self._network.timeline.now + DRAIN_SECONDS
         self._stop.set()
         await self._has_ended.wait()
+        self._drains_until = 0.0
 
     async def crash(self) -> None:
         """Ends the sidecar at once. Its connections close."""
