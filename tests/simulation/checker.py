@@ -168,13 +168,16 @@ class Checker:
         for at, group_id in enumerate(groups):
             possible = []
             for state in self._possible(sent, group_id, now):
-                expected = offsets_reply(
-                    request, sent.version, lambda _, s=state: s.offsets, lambda _, s=state: s.error
-                )  # type: ignore[misc]
+                expected = _expected(request, sent.version, state)
                 possible.append(_told_offsets(expected, at, sent.version))
             told = _told_offsets(reply, at, sent.version)
             if told not in possible:
                 raise self._wrong(sent, (group_id, told), possible)
+
+
+def _expected(request: OffsetFetchRequest, version: int, state: GroupState) -> OffsetFetchResponse:
+    """Returns the reply if all groups had this state."""
+    return offsets_reply(request, version, lambda _: state.offsets, lambda _: state.error, lambda _: state.pending)
 
 
 def _told_offsets(reply: OffsetFetchResponse, at: int, version: int) -> Any:

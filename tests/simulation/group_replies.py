@@ -29,6 +29,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from group_sidecar.codecs.messages.txn_offset_commit import TxnOffsetCommitRequest
 from group_sidecar.codecs.schema import Struct
 from tests.coordinator.model import Broker
 from tests.coordinator.model_groups import ModelGroup, committed
@@ -60,7 +61,7 @@ def refusal(request: Struct, version: int, error_of: ErrorOf) -> Struct | None:
         results = tuple(DeletableGroupResult(group_id=each, error_code=error_of(each)) for each in request.groups_names)
         # The model would delete those without an error. The clients of the simulation delete one group at a time.
         return DeleteGroupsResponse(throttle_time_ms=0, results=results) if results[0].error_code else None
-    if is_question(request):
+    if is_question(request) or isinstance(request, TxnOffsetCommitRequest):
         return None
     error = error_of(getattr(request, "group_id", ""))
     if not error:
@@ -91,7 +92,13 @@ def sync_refused(error: int) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error, assignment=b"")
 
 
-def reply(request: Struct, version: int, model: Broker, error_of: ErrorOf) -> Struct:
+def reply(
+    request: Struct,
+    version: int,
+    model: Broker,
+    error_of: ErrorOf,
+    pending_of: Callable[[str], frozenset[tuple[str, int]]],
+) -> Struct:
     """Returns the reply to a question."""
     match request:
         case DescribeGroupsRequest():
@@ -99,7 +106,7 @@ def reply(request: Struct, version: int, model: Broker, error_of: ErrorOf) -> St
         case ListGroupsRequest():
             return _list(request, model, error_of)
         case OffsetFetchRequest():
-            return offsets_reply(request, version, lambda group_id: _offsets(group_id, model), error_of)
+            return offsets_reply(request, version, lambda group_id: _offsets(group_id, model), error_of, pending_of)
     raise AssertionError(request)
 
 
@@ -138,25 +145,37 @@ def _offsets(group_id: str, model: Broker) -> Offsets:
 
 
 def offsets_reply(
-    request: OffsetFetchRequest, version: int, offsets_of: Callable[[str], Offsets], error_of: ErrorOf
+    request: OffsetFetchRequest,
+    version: int,
+    offsets_of: Callable[[str], Offsets],
+    error_of: ErrorOf,
+    pending_of: Callable[[str], frozenset[tuple[str, int]]],
 ) -> OffsetFetchResponse:
     """Returns the reply to OffsetFetch."""
+
+    def topics_of(
+        group_id: str, asked: Iterable[OffsetFetchRequestTopic] | None
+    ) -> tuple[OffsetFetchResponseTopic, ...]:
+        unstable = pending_of(group_id) if request.require_stable else frozenset()
+        return () if error_of(group_id) else _topics(asked, offsets_of(group_id), unstable)
+
     if version >= _MANY_GROUPS_SINCE:
         groups = tuple(
             OffsetFetchResponseGroup(
                 group_id=each.group_id,
-                topics=() if error_of(each.group_id) else _topics(each.topics, offsets_of(each.group_id)),
+                topics=topics_of(each.group_id, each.topics),
                 error_code=error_of(each.group_id),
             )
             for each in request.groups
         )
         return OffsetFetchResponse(groups=groups)
-    error = error_of(request.group_id)
-    found = () if error else _topics(request.topics, offsets_of(request.group_id))
-    return OffsetFetchResponse(topics=found, error_code=error)
+    found = topics_of(request.group_id, request.topics)
+    return OffsetFetchResponse(topics=found, error_code=error_of(request.group_id))
 
 
-def _topics(asked: Iterable[OffsetFetchRequestTopic] | None, offsets: Offsets) -> tuple[OffsetFetchResponseTopic, ...]:
+def _topics(
+    asked: Iterable[OffsetFetchRequestTopic] | None, offsets: Offsets, unstable: frozenset[tuple[str, int]]
+) -> tuple[OffsetFetchResponseTopic, ...]:
     wanted: dict[str, list[int]] = {}
     if asked is None:
         for topic, partition in offsets:
@@ -165,18 +184,22 @@ def _topics(asked: Iterable[OffsetFetchRequestTopic] | None, offsets: Offsets) -
         wanted = {each.name: [*each.partition_indexes] for each in asked}
     return tuple(
         OffsetFetchResponseTopic(
-            name=topic, partitions=tuple(_partition(each, offsets.get((topic, each))) for each in partitions)
+            name=topic,
+            partitions=tuple(
+                _partition(each, offsets.get((topic, each)), is_unstable=(topic, each) in unstable)
+                for each in partitions
+            ),
         )
         for topic, partitions in wanted.items()
     )
 
 
-def _partition(index: int, told: tuple[int, int, str] | None) -> OffsetFetchResponsePartition:
-    offset, epoch, metadata = told or (-1, -1, "")
+def _partition(index: int, told: tuple[int, int, str] | None, *, is_unstable: bool) -> OffsetFetchResponsePartition:
+    offset, epoch, metadata = (-1, -1, "") if is_unstable else told or (-1, -1, "")
     return OffsetFetchResponsePartition(
         partition_index=index,
         committed_offset=offset,
         committed_leader_epoch=epoch,
         metadata=metadata,
-        error_code=0,
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else 0,
     )

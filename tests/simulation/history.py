@@ -29,11 +29,17 @@ class Effect:
 
 
 class GroupState(NamedTuple):
-    """A group at one moment. `error`: the coordinator's error code, in place of the state."""
+    """A group at one moment.
+
+    Attributes:
+        error: the coordinator's error code, in place of the state.
+        pending: the partitions with an offset of an open transaction.
+    """
 
     error: int
     described: DescribedGroup
     offsets: Offsets
+    pending: frozenset[tuple[str, int]] = frozenset()
 
 
 class Version(NamedTuple):

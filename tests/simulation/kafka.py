@@ -12,18 +12,21 @@ from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import RequestHeader, decode_request_header, encode_reply
 from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from group_sidecar.codecs.messages.end_txn import EndTxnRequest
 from group_sidecar.codecs.messages.fetch import FetchRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupResponse
 from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
 from group_sidecar.codecs.messages.produce import ProduceRequest
+from group_sidecar.codecs.messages.txn_offset_commit import TxnOffsetCommitRequest
 from group_sidecar.codecs.schema import Struct, decode
 from tests.coordinator.model import Broker
-from tests.coordinator.model_groups import NEVER, PREPARING, STABLE, Respond
+from tests.coordinator.model_groups import NEVER, PREPARING, STABLE, ModelGroup, Respond
 from tests.simulation import group_replies, topic_replies
 from tests.simulation.broker_connection import BrokerConnection, HangUp
-from tests.simulation.history import Effect, GroupState, History
+from tests.simulation.history import Effect, GroupState, History, Offsets
 from tests.simulation.offsets_log import OffsetsLog
 from tests.simulation.timeline import Timeline
+from tests.simulation.transactions import Transactions
 
 SEEN_AT = "/10.0.0.2"
 """The host at which the broker sees each client of the sidecar."""
@@ -40,6 +43,8 @@ VERSIONS: dict[int, tuple[int, int]] = {
     ApiKey.LEAVE_GROUP: (0, 5),
     ApiKey.SYNC_GROUP: (0, 5),
     ApiKey.DESCRIBE_GROUPS: (0, 5),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+    ApiKey.END_TXN: (0, 4),
     ApiKey.LIST_GROUPS: (0, 5),
     ApiKey.API_VERSIONS: (0, 4),
     ApiKey.DESCRIBE_ACLS: (1, 3),
@@ -76,6 +81,9 @@ class Kafka:
         self.history = History()
         self._model = Broker(initial_delay=initial_delay)
         self.log = OffsetsLog(self._model, partitions, eager=eager)
+        self.transactions = Transactions(
+            timeline, rng, self.log, self._marker_error, self._commit_transaction, self._transactions_changed
+        )
         self.is_up = True
         self.on_handled: Callable[[RequestHeader, bytes, Effect, BrokerConnection], None] = lambda *_: None
         self.on_replied: Callable[[RequestHeader, bytes], None] = lambda header, reply: None
@@ -149,6 +157,8 @@ class Kafka:
             respond(_versions(0))
         elif isinstance(request, FetchRequest):
             self._fetch(request, respond)
+        elif isinstance(request, EndTxnRequest):
+            respond(self.transactions.end(request))
         elif isinstance(request, ProduceRequest):
             respond(topic_replies.produce(request, self._rng) if request.acks else None)
         elif (reply := topic_replies.reply(request, header.api_version, self.log)) is not None:
@@ -163,14 +173,50 @@ class Kafka:
         if (refusal := group_replies.refusal(request, version, self.error_of)) is not None:
             respond(refusal)
         elif group_replies.is_question(request):
-            respond(group_replies.reply(request, version, model, self.error_of))
+            respond(group_replies.reply(request, version, model, self.error_of, self.transactions.pending))
+        elif isinstance(request, TxnOffsetCommitRequest):
+            error = self.error_of(request.group_id)
+            if not error:
+                model.groups.setdefault(request.group_id, ModelGroup(request.group_id))
+            respond(self.transactions.store(request, error))
+            self.record(effect)
+            self._wake_fetches()
         else:
             if header.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP):
                 effect.show(self._timeline.now)  # The sidecar knows that the group changes since it saw the request.
             model.handle(
                 request, version, header.client_id or "", SEEN_AT, self._timeline.now, _typed(respond, version)
             )
+            if isinstance(request, OffsetCommitRequest):
+                self._overwrite_pending(request)
             self.record(effect, header.api_key != ApiKey.HEARTBEAT)
+
+    def _overwrite_pending(self, request: OffsetCommitRequest) -> None:
+        """Drops pending offsets that a commit has just replaced."""
+        group = self._model.groups.get(request.group_id)
+        committed = {
+            ((topic.name, each.partition_index), each.committed_offset)
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        if group is not None:
+            stored = {place for place, offset in committed if group.offsets.get(place, (None,))[0] == offset}
+            self.transactions.overwritten(request.group_id, stored)
+
+    # Transactions.
+
+    def _marker_error(self, group_id: str) -> int:
+        return self.error_of(group_id) if self.is_up else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def _commit_transaction(self, group_id: str, offsets: Offsets) -> None:
+        self._model.groups.setdefault(group_id, ModelGroup(group_id)).offsets.update(offsets)
+
+    def _transactions_changed(self) -> None:
+        self.record(Effect(self._timeline.now))
+        self._wake_fetches()
+
+    def _wake_fetches(self) -> None:
+        self._waiting_fetches = [fetch for fetch in self._waiting_fetches if not fetch()]
 
     def rebalancing(self) -> set[str]:
         """Returns the groups whose members are joining."""
@@ -200,13 +246,16 @@ class Kafka:
             for group_id in {**dict.fromkeys(self.history.versions), **model.groups}:
                 group = model.groups.get(group_id)
                 state = GroupState(
-                    self.error_of(group_id), model.describe(group_id), dict(group.offsets) if group else {}
+                    self.error_of(group_id),
+                    model.describe(group_id),
+                    dict(group.offsets) if group else {},
+                    self.transactions.pending(group_id),
                 )
                 if self.history.record(group_id, state, effect, now):
                     told = f"{state.described.group_state} {len(state.described.members)}"
                     self._timeline.note(f"broker has {group_id} {state.error} {told} {[*state.offsets.values()]}")
             if written:
-                self._waiting_fetches = [fetch for fetch in self._waiting_fetches if not fetch()]
+                self._wake_fetches()
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -223,7 +272,10 @@ class Kafka:
 
     def clean_up(self) -> None:
         """Removes groups that are empty and have no offsets, as Kafka does periodically."""
+        groups = self._model.groups
+        kept = {each: groups[each] for each in self.transactions.groups() if each in groups}
         self._model.clean_up()
+        groups |= kept
         self.record(Effect(self._timeline.now))
 
     # Fetches of the log.
@@ -261,7 +313,7 @@ class Kafka:
         self.log.partitions[number].epoch += 1
         self._unload(number)
         self.record(self._noticed_effect())
-        self._waiting_fetches = [fetch for fetch in self._waiting_fetches if not fetch()]
+        self._wake_fetches()
 
     def _noticed_effect(self) -> Effect:
         """Returns the effect of a change that the sidecar notices by reading the log."""

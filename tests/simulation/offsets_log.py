@@ -1,12 +1,23 @@
 """The partitions of `__consumer_offsets` that the model broker writes, and the groups that a broker loads from them."""
 
-from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKey, decode_as, decode_key
+from collections.abc import Mapping
+
+from group_sidecar.codecs.offsets_topic import (
+    GroupKey,
+    KeyType,
+    OffsetCommitKey,
+    decode_as,
+    decode_key,
+    encode_key,
+    encode_value,
+)
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, OffsetCommitValue
 from group_sidecar.coordinator.state.log_partitions import partition_for
 from tests.coordinator.model import Broker
 from tests.coordinator.model_groups import EMPTY, STABLE, ModelGroup, ModelMember
 from tests.coordinator.model_log import Entry, ModelLog, batch
 from tests.proxy.offsets_log.log_broker import Partition
+from tests.simulation.history import Offsets
 
 
 class _MovableLog(ModelLog):
@@ -62,6 +73,29 @@ class OffsetsLog:
             self._keys[number].append([key for key, _ in records])
         return bool(found)
 
+    def write_pending(self, group_id: str, producer_id: int, offsets: Offsets) -> None:
+        """Appends offsets that count only if their transaction is committed."""
+        records: list[Entry] = [*_offset_records(group_id, offsets).items()]
+        self._append(self.partition_of(group_id), records, producer_id)
+
+    def write_marker(self, number: int, producer_id: int, offsets: Mapping[str, Offsets], *, committed: bool) -> None:
+        """Appends the end of a transaction to a partition. `offsets`: the transaction's offsets by group."""
+        marker: Entry = (b"\0\0" + int(committed).to_bytes(2), bytes(6))
+        self._append(number, [marker], producer_id, control=True)
+        if committed:
+            for group_id, told in offsets.items():
+                values = _offset_records(group_id, told)
+                self._values |= values
+                self._log.restore(values)
+
+    def _append(self, number: int, records: list[Entry], producer_id: int, *, control: bool = False) -> None:
+        """Appends a batch of a transaction. Compaction never removes it."""
+        partition = self.partitions[number]
+        at = partition.high_watermark
+        data = batch(at, records, producer_id=producer_id, transactional=True, control=control)
+        partition.append(data, len(records))
+        self._keys[number].append([f"transaction {at}".encode()])
+
     def compact(self, number: int) -> None:
         """Removes the batches of a partition whose records are all outdated. Offsets stay as they are."""
         last = {key: at for at, keys in enumerate(self._keys[number]) for key in keys}
@@ -93,6 +127,16 @@ class OffsetsLog:
                 offset = decode_as(OffsetCommitValue, value)
                 told = (offset.offset, offset.leader_epoch, offset.metadata)
                 group.offsets[decoded.topic, decoded.partition] = told
+
+
+def _offset_records(group_id: str, offsets: Offsets) -> dict[bytes, bytes]:
+    """The records of committed offsets."""
+    return {
+        encode_key(
+            KeyType.OFFSET_COMMIT, OffsetCommitKey(group_id=group_id, topic=topic, partition=partition)
+        ): encode_value(OffsetCommitValue(offset=offset, leader_epoch=epoch, metadata=metadata, commit_timestamp=0), 3)
+        for (topic, partition), (offset, epoch, metadata) in offsets.items()
+    }
 
 
 def _restore(group: ModelGroup, logged: GroupMetadataValue, now: float) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.messages.end_txn import EndTxnRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic
 from group_sidecar.codecs.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -15,7 +16,15 @@ from group_sidecar.codecs.messages.offset_delete import (
 from group_sidecar.codecs.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.coordinator.model_log import batch
 from tests.simulation.client import SimulatedClient
-from tests.simulation.questions import Question, any_question, commit_of, describe, list_groups, offset_fetch
+from tests.simulation.questions import (
+    Question,
+    any_question,
+    commit_of,
+    describe,
+    list_groups,
+    offset_fetch,
+    transactional_commit_of,
+)
 from tests.simulation.topic_replies import TOPIC
 
 if TYPE_CHECKING:
@@ -111,6 +120,36 @@ class Committer(Looping):
                 offsets = dict.fromkeys(partitions, self._offset)
                 self.send((commit_of(self._group_id, offsets), self.rng.choice((2, 5, 7, 8, 9))))
         if self.rng.random() < 0.6:
+            self.send(offset_fetch(self.rng, [self._group_id]))
+
+
+class Transactor(Looping):
+    """Commits offsets of a group in transactions, and sometimes without. It leaves some transactions open."""
+
+    def __init__(self, world: "World", name: str, address: str, rng: Random, group_id: str, producer_id: int) -> None:
+        super().__init__(world, name, address, rng)
+        self._group_id, self._producer_id = group_id, producer_id
+        self._offset = 0
+
+    def act(self) -> None:
+        """See Looping."""
+        self._offset += 1
+        offsets = dict.fromkeys(self.rng.sample(range(3), self.rng.randrange(1, 3)), self._offset)
+        which = self.rng.random()
+        if which < 0.5:
+            request = transactional_commit_of(self._group_id, offsets, self._producer_id)
+            self.send((request, self.rng.choice((2, 3, 5))))
+        elif which < 0.85:
+            end = EndTxnRequest(
+                transactional_id=f"transactional-{self._producer_id}",
+                producer_id=self._producer_id,
+                producer_epoch=0,
+                committed=self.rng.random() < 0.7,
+            )
+            self.send((end, self.rng.choice((1, 3, 4))))
+        else:
+            self.send((commit_of(self._group_id, offsets), 8))
+        if self.rng.random() < 0.5:
             self.send(offset_fetch(self.rng, [self._group_id]))
 
 

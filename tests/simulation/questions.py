@@ -15,6 +15,11 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
+from group_sidecar.codecs.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from group_sidecar.codecs.schema import Struct
 from tests.simulation.topic_replies import TOPIC
 
@@ -49,6 +54,23 @@ def commit_of(
     )
 
 
+def transactional_commit_of(group_id: str, offsets: Mapping[int, int], producer_id: int) -> TxnOffsetCommitRequest:
+    """Returns a commit of offsets by partition in a transaction."""
+    partitions = tuple(
+        TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=3, committed_metadata=None
+        )
+        for partition, offset in offsets.items()
+    )
+    return TxnOffsetCommitRequest(
+        transactional_id=f"transactional-{producer_id}",
+        group_id=group_id,
+        producer_id=producer_id,
+        producer_epoch=0,
+        topics=(TxnOffsetCommitRequestTopic(name=TOPIC, partitions=partitions),),
+    )
+
+
 def offset_fetch(rng: Random, groups: Sequence[str]) -> Question:
     """Returns an OffsetFetch about some of these groups, with all partitions or some of them."""
     version = rng.choice((2, 3, 5, 6, 7, 8, 9))
@@ -56,11 +78,12 @@ def offset_fetch(rng: Random, groups: Sequence[str]) -> Question:
     if rng.random() < 0.5:
         indexes = tuple(sorted(rng.sample(range(3), rng.randrange(1, 4))))
         topics = (OffsetFetchRequestTopic(name=TOPIC, partition_indexes=indexes),)
+    is_stable = version >= 7 and rng.random() < 0.3
     if version < 8:
-        return OffsetFetchRequest(group_id=rng.choice(groups), topics=topics), version
+        return OffsetFetchRequest(group_id=rng.choice(groups), topics=topics, require_stable=is_stable), version
     chosen = rng.sample(groups, min(len(groups), rng.choice((1, 1, 2))))
     asked = tuple(OffsetFetchRequestGroup(group_id=each, topics=topics) for each in chosen)
-    return OffsetFetchRequest(groups=asked), version
+    return OffsetFetchRequest(groups=asked, require_stable=is_stable), version
 
 
 def describe(rng: Random, groups: Sequence[str]) -> Question:

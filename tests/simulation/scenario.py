@@ -30,6 +30,7 @@ class Scenario:
     committers: int
     askers: int
     producers: int
+    transactors: int
     faults: frozenset[str]
     pause: float
     exclusive: bool
@@ -57,6 +58,7 @@ class Scenario:
             committers=rng.randrange(3),
             askers=rng.randrange(1, 3),
             producers=rng.choice((0, 0, 1)),
+            transactors=rng.choice((0, 0, 1, 2)) if reads_log else 0,
             faults=faults,
             pause=rng.choice((0.7, 2.0, 6.0)),
             exclusive=exclusive,

@@ -15,13 +15,13 @@ from tests.simulation.history import Effect
 from tests.simulation.kafka import BrokerConnection, Kafka
 from tests.simulation.members import Member
 from tests.simulation.network import Link, Network, Weather
-from tests.simulation.others import Asker, Committer, Producer
+from tests.simulation.others import Asker, Committer, Producer, Transactor
 from tests.simulation.scenario import Scenario
 from tests.simulation.sidecar_host import LISTEN, UPSTREAM, SidecarHost
 from tests.simulation.timeline import Timeline, Violation
 from tests.simulation.virtual_time import WallTime
 
-MEMBER_GROUPS, PLAIN_GROUPS = ("g", "h"), ("p", "q")
+MEMBER_GROUPS, PLAIN_GROUPS, TRANSACTIONAL_GROUP = ("g", "h"), ("p", "q"), "x"
 MAX_TABLE_ENTRIES = 500
 """More than any table needs for the few groups and clients of a run."""
 OWN_REQUEST_SECONDS = 1.3
@@ -67,7 +67,7 @@ class World:
         self._unsure: set[str] = set()
         """Groups that were rebalancing when a sidecar started or ended, so that it cannot know who waits."""
         self.host.on_change = self._sidecar_changed
-        self.groups = (*MEMBER_GROUPS, *PLAIN_GROUPS)
+        self.groups = (*MEMBER_GROUPS, *PLAIN_GROUPS, *[TRANSACTIONAL_GROUP] * bool(scenario.transactors))
         for group_id in self.groups:
             self.kafka.know(group_id)
         self.clients = self._make_clients()
@@ -88,6 +88,10 @@ class World:
             name = f"committer-{number}"
             group_id = PLAIN_GROUPS[number % 2]
             clients.append(Committer(self, name, f"10.1.1.{number}", rng(name), group_id))
+        for number in range(scenario.transactors):
+            name = f"transactor-{number}"
+            transactor = Transactor(self, name, f"10.1.4.{number}", rng(name), TRANSACTIONAL_GROUP, 100 + number)
+            clients.append(transactor)
         for number in range(scenario.askers):
             name = f"asker-{number}"
             clients.append(Asker(self, name, f"10.1.2.{number}", rng(name), self.groups))
