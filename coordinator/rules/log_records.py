@@ -142,6 +142,7 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float) -> li
 
 def _adopt(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     """Adopts a generation that the wire has not shown."""
+    group.roster.forget_metadata()
     before, protocol = group.roster.known(), value.protocol or ""
     members = (
         _member(before.get(logged_member.member_id), logged_member, protocol, now) for logged_member in value.members

@@ -252,6 +252,7 @@ class Group:
     def adopt_generation(self, generation: int, now: float) -> None:
         """Adopts a generation whose beginning was not observed."""
         self.lifecycle.adopt_generation(generation, now)
+        self.roster.forget_metadata()
         self.rebalances.abandon()
         self.pending_joins.begin_generation(now)
         self.completeness.miss_members()

@@ -128,10 +128,14 @@ class Member:
         """Sets the assignment."""
         self.assignment = assignment
 
+    def forget_metadata(self) -> None:
+        """Forgets the metadata of an earlier generation."""
+        self.protocols = {}
+
     def take_record(
         self, *, session_timeout_ms: int, rebalance_timeout_ms: int, protocol: str, metadata: bytes, assignment: bytes
     ) -> None:
-        """Sets the values that a record of the log contains. Metadata from the member's own join is kept."""
+        """Sets the values that a record of the log contains. Metadata of the same generation is kept."""
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms if rebalance_timeout_ms >= 0 else session_timeout_ms
         self.assignment = assignment

@@ -160,6 +160,11 @@ class Roster:
                 member.protocols[protocol] = described.metadata
             self.members[described.member_id] = member
 
+    def forget_metadata(self) -> None:
+        """Forgets the metadata of all members, who may have joined a new generation with other metadata."""
+        for member in (*self.members.values(), *self.overdue.values()):
+            member.forget_metadata()
+
     def complete(self) -> None:
         """Notes that no static member is unobserved."""
         self.may_have_unseen_static = False

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from group_sidecar.codecs.messages.join_group import JoinGroupResponse
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from tests.coordinator.model import Broker
-from tests.coordinator.world import Client, Connection, World
+from tests.coordinator.world import REBALANCE_MS, SESSION_MS, Client, Connection, World
 
 
 def _strip_instance_ids(connection: Connection) -> None:
@@ -49,6 +49,36 @@ def test_description_without_instance_ids() -> None:
     world.settle()
     assert world.view().fallback_reason is None
     assert [each.instance_id for each in world.view().members] == ["i"]
+
+
+def test_metadata_of_unseen_join() -> None:
+    """A member has joined a generation with new metadata, and the copy has not seen its join (seed 44).
+
+    The log has the new metadata. So it is if a sidecar starts between the member's join and its sync.
+    """
+    world = World(Broker())
+    world.read_log()
+    member = Client(world, "a", "g")
+    world.gather(member)
+    world.tail.catch_up(world.now())
+    member.metadata = b"new"
+    [joined] = world.around(
+        JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=member.member_id,
+            protocol_type="consumer",
+            protocols=(JoinGroupProtocol(name="range", metadata=b"new"),),
+        ),
+        9,
+        "a",
+    )
+    member.take(joined)
+    world.gather(member)
+    world.tail.catch_up(world.now())
+    assert world.view().fallback_reason is None
+    assert [each.metadata for each in world.view().members] == [b"new"]
 
 
 def test_old_broker_has_no_instance_ids() -> None:
