@@ -238,6 +238,8 @@ class Kafka:
     def record(self, effect: Effect, writes: bool = True) -> None:
         """Logs what has changed, keeps it in the history, and sets the next timer."""
         now, model = self._timeline.now, self._model
+        if not self.is_up:
+            return
         for group_id, generation, size in model.completed:
             self.on_completed(group_id, generation, size)
         model.completed.clear()

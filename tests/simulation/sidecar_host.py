@@ -148,7 +148,8 @@ class SidecarHost:
                 structlog.configure(**before)
 
     def _keep_line(self, logger: Any, method: str, event: dict[str, Any]) -> Any:
-        if method in ("error", "exception", "critical") or event.get("event") == DIFFERENCE:
+        differs = event.get("event") == DIFFERENCE and not self._kafka.history.ignores_errors
+        if method in ("error", "exception", "critical") or differs:
             self.errors.append(f"{event}")
         self._network.timeline.note(f"log {method}: {event}")
         raise structlog.DropEvent

@@ -5,6 +5,7 @@ EndTxn, or when the transaction has been open for too long.
 """
 
 from collections.abc import Callable
+from itertools import count
 from random import Random
 
 from group_sidecar.codecs.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -22,6 +23,8 @@ MARKER_SECONDS = 1.0
 """The maximum number of seconds between EndTxn and the marker."""
 TIMEOUT_SECONDS = 6.0
 """The broker aborts a transaction that was open for so many seconds (transaction.timeout.ms)."""
+Place = tuple[str, int]
+"""A topic and a partition."""
 CONCURRENT_TRANSACTIONS = 51
 """Kafka's error for a request of a producer whose last transaction has not ended everywhere yet."""
 RETRY_SECONDS = 0.3
@@ -51,6 +54,11 @@ class Transactions:
         self._timeline, self._rng, self._log = timeline, rng, log
         self._error_of, self._commit, self._changed = error_of, commit, changed
         self._open: dict[int, dict[str, Offsets]] = {}
+        self._writes = count(1)
+        self._written: dict[tuple[int, str, Place], int] = {}
+        """The number of the write of each pending offset, by producer id, group and partition."""
+        self._committed: dict[tuple[str, Place], int] = {}
+        """The number of the write of each committed offset. A marker does not replace a newer offset."""
         self._ending: set[int] = set()
         self._numbers: dict[int, int] = {}
 
@@ -62,8 +70,9 @@ class Transactions:
         """Returns the groups with pending offsets."""
         return {group_id for groups in self._open.values() for group_id in groups}
 
-    def overwritten(self, group_id: str, partitions: set[tuple[str, int]]) -> None:
+    def overwritten(self, group_id: str, partitions: set[Place]) -> None:
         """Drops pending offsets that are older than a commit without a transaction."""
+        self._committed |= dict.fromkeys(((group_id, each) for each in partitions), next(self._writes))
         for groups in self._open.values():
             for each in partitions & groups.get(group_id, {}).keys():
                 del groups[group_id][each]
@@ -86,6 +95,8 @@ class Transactions:
                 for each in topic.partitions
             }
             self._open[producer_id].setdefault(request.group_id, {}).update(told)
+            written = ((producer_id, request.group_id, each) for each in told)
+            self._written |= dict.fromkeys(written, next(self._writes))
             self._log.write_pending(request.group_id, producer_id, told)
         return TxnOffsetCommitResponse(
             throttle_time_ms=0,
@@ -122,6 +133,15 @@ class Transactions:
             seconds = self._rng.uniform(0.0, MARKER_SECONDS)
             self._timeline.after(seconds, lambda: self._write_markers(producer_id, committed=committed))
 
+    def _newest(self, producer_id: int, group_id: str, offsets: Offsets) -> Offsets:
+        """Returns those of the pending offsets that no newer committed offset has replaced."""
+        newest: Offsets = {}
+        for place, told in offsets.items():
+            written = self._written[producer_id, group_id, place]
+            if written > self._committed.get((group_id, place), 0):
+                newest[place] = told
+        return newest
+
     def _write_markers(self, producer_id: int, *, committed: bool) -> None:
         """Writes the markers to the partitions that this broker leads. Tries again later for the others."""
         groups = self._open[producer_id]
@@ -129,10 +149,12 @@ class Transactions:
             members = [each for each in groups if self._log.partition_of(each) == number]
             if any(map(self._error_of, members)):
                 continue
-            told = {group_id: groups.pop(group_id) for group_id in members}
+            told = {group_id: self._newest(producer_id, group_id, groups.pop(group_id)) for group_id in members}
             self._log.write_marker(number, producer_id, told, committed=committed)
             for group_id, offsets in told.items():
                 if committed:
+                    written = {(group_id, each): self._written[producer_id, group_id, each] for each in offsets}
+                    self._committed |= written
                     self._commit(group_id, offsets)
         if groups:
             self._timeline.after(RETRY_SECONDS, lambda: self._write_markers(producer_id, committed=committed))
