@@ -142,6 +142,7 @@ def synced(group: Group, event: Synced, now: float) -> list[Fact]:
     member.assign(event.assignment)
     if group.state is GroupState.COMPLETING_REBALANCE:
         group.lifecycle.stabilise()
+        group.doubt_unknown_metadata()
         facts += complete_rebalance(group, now)
     elif group.assignments_known and group.rebalance is not None and group.state is GroupState.STABLE:
         facts += complete_rebalance(group, now)

@@ -1,9 +1,12 @@
 """Defects that the simulation has found. Each test is the shortest history that shows one of them."""
 
 from dataclasses import replace
+from typing import Any
 
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
+from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from group_sidecar.coordinator.model.views import GroupState
 from tests.coordinator.model import Broker
 from tests.coordinator.world import REBALANCE_MS, SESSION_MS, Client, Connection, World
 
@@ -51,34 +54,87 @@ def test_description_without_instance_ids() -> None:
     assert [each.instance_id for each in world.view().members] == ["i"]
 
 
-def test_metadata_of_unseen_join() -> None:
-    """A member has joined a generation with new metadata, and the copy has not seen its join (seed 44).
+def _join_unseen(world: World, member: Client) -> list[Any]:
+    """A member joins with new metadata, and the copy does not see it. Returns the list that gets the reply."""
+    member.metadata = b"new"
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=REBALANCE_MS,
+        member_id=member.member_id,
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol(name="range", metadata=b"new"),),
+    )
+    return world.around(request, 9, member.name)
 
-    The log has the new metadata. So it is if a sidecar starts between the member's join and its sync.
+
+def _metadata(world: World) -> dict[str, bytes]:
+    return {each.client_id: each.metadata for each in world.view().members}
+
+
+def test_metadata_of_unseen_join() -> None:
+    """A sidecar starts between a member's join with new metadata and its sync (seed 44 of the simulation).
+
+    The copy gets the new metadata from the log.
     """
     world = World(Broker())
     world.read_log()
     member = Client(world, "a", "g")
     world.gather(member)
     world.tail.catch_up(world.now())
-    member.metadata = b"new"
-    [joined] = world.around(
-        JoinGroupRequest(
-            group_id="g",
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=REBALANCE_MS,
-            member_id=member.member_id,
-            protocol_type="consumer",
-            protocols=(JoinGroupProtocol(name="range", metadata=b"new"),),
-        ),
-        9,
-        "a",
-    )
+    [joined] = _join_unseen(world, member)
     member.take(joined)
     world.gather(member)
     world.tail.catch_up(world.now())
     assert world.view().fallback_reason is None
-    assert [each.metadata for each in world.view().members] == [b"new"]
+    assert _metadata(world) == {"a": b"new"}
+
+
+def test_metadata_of_described_members() -> None:
+    """A description during the sync phase does not show metadata (seeds 74 and 84 of the simulation).
+
+    Metadata of the previous generation does not count until then.
+    """
+    world = World(Broker())
+    leader, member = Client(world, "a", "g"), Client(world, "b", "g")
+    world.gather(leader)
+    world.gather(leader, member)
+    replies = _join_unseen(world, leader)
+    member.join()
+    world.settle()
+    world.describe()
+    leader.take(replies[0])
+    world.gather(leader, member, steps=1)
+    assert world.view().state is GroupState.STABLE
+    assert world.view().fallback_reason is not None
+    world.describe()
+    world.gather(leader, member)
+    assert world.view().fallback_reason is None
+    assert _metadata(world) == {"a": b"new", "b": b"m"}
+
+
+def test_metadata_of_logged_generation() -> None:
+    """The log shows the metadata of a generation whose members were described during the sync phase (seed 84)."""
+    world = World(Broker())
+    world.read_log()
+    leader, member = Client(world, "a", "g"), Client(world, "b", "g")
+    world.gather(leader)
+    world.gather(leader, member)
+    world.tail.catch_up(world.now())
+    replies = _join_unseen(world, leader)
+    member.join()
+    world.settle()
+    world.describe()
+    leader.take(replies[0])
+    assignments = tuple(SyncGroupRequestAssignment(member_id=each.member_id, assignment=b"") for each in leader.roster)
+    sync = SyncGroupRequest(
+        group_id="g", generation_id=leader.generation, member_id=leader.member_id, assignments=assignments
+    )
+    world.around(sync, 3, "a")
+    leader.synced = True
+    world.tail.catch_up(world.now())
+    assert world.view().state is GroupState.STABLE
+    assert _metadata(world) == {"a": b"new", "b": b"m"}
 
 
 def test_old_broker_has_no_instance_ids() -> None:
