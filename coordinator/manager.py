@@ -75,6 +75,8 @@ class GroupMetadataManager:
         default_assignor: the broker's assignor for KIP-848 groups whose members name none; None if unknown.
         sends_error_messages: whether the broker's reply about a missing KIP-848 group has an error message; None if
             unknown.
+        describes_instance_ids: whether the broker can describe groups with the instance ids of their members. If so,
+            the copy learns no members from a description without these ids.
 
     Times are in seconds since the epoch, from a clock that does not jump.
     """
@@ -94,6 +96,7 @@ class GroupMetadataManager:
         self.log_bounds = LogBounds(max_offsets)
         self.default_assignor: str | None = None
         self.sends_error_messages: bool | None = None
+        self.describes_instance_ids = True
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
             **dict.fromkeys(WIRE_RULES, self._group_changed),
             **OffsetRules(self._cache, self.log).rules,
@@ -321,7 +324,8 @@ class GroupMetadataManager:
     def _describe(self, event: GroupDescribed, now: float) -> list[Fact]:
         offsets = self._cache.group_offsets(event.group_id)
         made_since = event.state is GroupState.DEAD and offsets is not None and offsets.changed_at > event.sent_at
-        if made_since or event.as_of != self.changes_of(event.group_id)[0]:
+        lacks_instance_ids = self.describes_instance_ids and bool(event.members) and not event.has_instance_ids
+        if made_since or lacks_instance_ids or event.as_of != self.changes_of(event.group_id)[0]:
             return []
         return self._group_changed(self.log.interpret_description(event), now)
 

@@ -308,13 +308,17 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescribed(Event):
-    """The broker described the group. `as_of`: the number of the group's last change when the request was sent."""
+    """The broker described the group. `as_of`: the number of the group's last change when the request was sent.
+
+    `has_instance_ids`: whether the version of the reply contains the instance ids of static members.
+    """
 
     state: GroupState
     protocol_type: str
     protocol: str
     members: tuple[DescribedMember, ...]
     as_of: int
+    has_instance_ids: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

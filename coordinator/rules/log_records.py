@@ -142,6 +142,7 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float) -> li
 
 def _adopt(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
     """Adopts a generation that the wire has not shown."""
+    group.roster.forget_metadata()
     before, protocol = group.roster.known(), value.protocol or ""
     members = (
         _member(before.get(logged_member.member_id), logged_member, protocol, now) for logged_member in value.members
@@ -170,7 +171,9 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
         group.doubt(now)
     for member_id, member in here.items():
         if member_id in logged_members:
+            member.learn_instance_id(logged_members[member_id].group_instance_id)
             member.adopt_description(logged_members[member_id].client_id, logged_members[member_id].client_host)
+            member.protocols[group.protocol] = logged_members[member_id].subscription
             if not group.assignments_known:
                 member.assign(logged_members[member_id].assignment)
     group.lifecycle.know_assignments()
@@ -186,6 +189,7 @@ def _member(member: Member | None, logged_member: MemberMetadata, protocol: str,
         member = Member(
             member_id=logged_member.member_id, since=now, instance_id=logged_member.group_instance_id, sync_by=FOREVER
         )
+    member.learn_instance_id(logged_member.group_instance_id)
     member.adopt_description(logged_member.client_id, logged_member.client_host)
     member.take_record(
         session_timeout_ms=logged_member.session_timeout,

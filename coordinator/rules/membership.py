@@ -121,6 +121,7 @@ def _new_or_returned_member(group: Group, event: MemberActivity, now: float) -> 
             group.lifecycle.find_member()
             group.rebalances.drop()
         group.roster.include(member)
+    member.learn_instance_id(event.instance_id)
     member.identify(event.client_id, event.client_host, event.principal)
     group.touch(now)
     return member, member_noticed_facts(group, [member], now)
@@ -141,6 +142,7 @@ def synced(group: Group, event: Synced, now: float) -> list[Fact]:
     member.assign(event.assignment)
     if group.state is GroupState.COMPLETING_REBALANCE:
         group.lifecycle.stabilise()
+        group.doubt_unknown_metadata()
         facts += complete_rebalance(group, now)
     elif group.assignments_known and group.rebalance is not None and group.state is GroupState.STABLE:
         facts += complete_rebalance(group, now)

@@ -245,13 +245,24 @@ class Group:
         The members are incomplete until the leader's reply is seen, because only that reply lists all members.
         """
         self.lifecycle.start_generation(event, now)
+        self.roster.forget_metadata()
         self.roster.retain_left_ids([sent.joining.member_id for sent in self.joins.values()])
         self.pending_joins.begin_generation(now)
         self.completeness.begin_generation()
 
+    def doubt_unknown_metadata(self) -> None:
+        """Makes the members incomplete if the metadata of any member is unknown. A description contains all metadata.
+
+        While the members sync, a description shows the members without their metadata.
+        """
+        protocol = self.protocol
+        if not self.metadata_omitted and any(protocol not in each.protocols for each in self.members.values()):
+            self.completeness.begin_generation()
+
     def adopt_generation(self, generation: int, now: float) -> None:
         """Adopts a generation whose beginning was not observed."""
         self.lifecycle.adopt_generation(generation, now)
+        self.roster.forget_metadata()
         self.rebalances.abandon()
         self.pending_joins.begin_generation(now)
         self.completeness.miss_members()

@@ -85,6 +85,14 @@ class Member:
         self.true_host, self.principal = client_host, principal
         return is_new
 
+    def learn_instance_id(self, instance_id: str | None) -> None:
+        """Sets the instance id if it is known now. A member id has the same instance id for all its life.
+
+        The leader's JoinGroup reply before v5, and descriptions before v4, show static members without instance ids.
+        """
+        if instance_id is not None:
+            self.instance_id = instance_id
+
     def adopt_description(self, client_id: str, client_host: str) -> None:
         """Adopts client id and host as the broker reports them. A certain client id is kept."""
         if not (self.certain and self.client_host):
@@ -94,6 +102,7 @@ class Member:
     def update_from_join(self, joining: JoiningMember) -> None:
         """Sets timeouts and protocols to those in the member's join (Kafka's updateMember)."""
         self.seen_on_wire = True
+        self.learn_instance_id(joining.instance_id)
         self.session_timeout_ms = joining.session_timeout_ms
         self.rebalance_timeout_ms = joining.rebalance_timeout_ms
         self.protocols = dict(joining.protocols)
@@ -119,10 +128,14 @@ class Member:
         """Sets the assignment."""
         self.assignment = assignment
 
+    def forget_metadata(self) -> None:
+        """Forgets the metadata of an earlier generation."""
+        self.protocols = {}
+
     def take_record(
         self, *, session_timeout_ms: int, rebalance_timeout_ms: int, protocol: str, metadata: bytes, assignment: bytes
     ) -> None:
-        """Sets the values that a record of the log contains. Metadata from the member's own join is kept."""
+        """Sets the values that a record of the log contains. Metadata of the same generation is kept."""
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms if rebalance_timeout_ms >= 0 else session_timeout_ms
         self.assignment = assignment

@@ -153,11 +153,17 @@ class Roster:
                 member = Member(
                     member_id=described.member_id, since=now, instance_id=described.instance_id, seen_at=long_ago
                 )
+            member.learn_instance_id(described.instance_id)
             member.adopt_description(described.client_id, described.client_host)
             member.assignment = described.assignment
             if protocol:
                 member.protocols[protocol] = described.metadata
             self.members[described.member_id] = member
+
+    def forget_metadata(self) -> None:
+        """Forgets the metadata of all members, who may have joined a new generation with other metadata."""
+        for member in (*self.members.values(), *self.overdue.values()):
+            member.forget_metadata()
 
     def complete(self) -> None:
         """Notes that no static member is unobserved."""

@@ -49,6 +49,8 @@ MEMBER_ID_REQUIRED_SINCE = 4
 """The JoinGroup version from which the broker assigns a dynamic member an id before the member joins (KIP-394)."""
 MULTIPLE_MEMBERS_SINCE = 3
 """The LeaveGroup version from which one request can remove several members, by member id or instance id (KIP-345)."""
+INSTANCE_IDS_DESCRIBED_SINCE = 4
+"""The DescribeGroups version from which the reply contains the instance ids of static members (KIP-345)."""
 STATES = {state.value: state for state in GroupState} | {"AwaitingSync": GroupState.COMPLETING_REBALANCE}
 """The group state by the name in a broker's reply. Brokers before 1.1 used another name for one of the states."""
 
@@ -323,4 +325,5 @@ def _described(exchange: Exchange, group: DescribedGroup, state: GroupState) -> 
         protocol=group.protocol_data,
         members=members,
         as_of=exchange.as_of.get(group.group_id, (0, 0))[0],
+        has_instance_ids=exchange.version >= INSTANCE_IDS_DESCRIBED_SINCE,
     )

@@ -6,6 +6,7 @@ for the versions that the sidecar adds.
 
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
+from group_sidecar.coordinator.wire.group_apis import INSTANCE_IDS_DESCRIBED_SINCE
 from group_sidecar.proxy.broker.added_versions import NO_VERSIONS, Versions, added_versions
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
@@ -44,6 +45,8 @@ class OfferedVersions:
         self._versions = versions
         self._keeps_empty_groups = versions.get(ApiKey.FETCH, _FETCH_OF_0_10_1)[1] >= _FETCH_OF_0_10_1[1]
         manager.keep_empty_groups(self._keeps_empty_groups)
+        described = versions.get(ApiKey.DESCRIBE_GROUPS, NO_VERSIONS)
+        manager.describes_instance_ids = described[1] >= INSTANCE_IDS_DESCRIBED_SINCE
         self._added = self.added_versions_for(versions)
 
     # Versions.

@@ -1,0 +1,165 @@
+"""Defects that the simulation has found. Each test is the shortest history that shows one of them."""
+
+from dataclasses import replace
+from typing import Any
+
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
+from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from group_sidecar.coordinator.model.views import GroupState
+from tests.coordinator.model import Broker
+from tests.coordinator.world import REBALANCE_MS, SESSION_MS, Client, Connection, World
+
+
+def _strip_instance_ids(connection: Connection) -> None:
+    """Changes an undelivered description to that of DescribeGroups v3, which has no instance ids."""
+    exchange, reply = connection.down.pop()
+    assert isinstance(reply, DescribeGroupsResponse)
+    groups = tuple(
+        replace(group, members=tuple(replace(each, group_instance_id=None) for each in group.members))
+        for group in reply.groups
+    )
+    connection.down.append((exchange, replace(reply, groups=groups)))
+
+
+def _describe_without_instance_ids(world: World) -> None:
+    """Another client describes group g with version 3."""
+    asker = world.connect()
+    world.ask(asker, DescribeGroupsRequest(groups=("g",)), 3)
+    world.handle(asker)
+    _strip_instance_ids(asker)
+    world.deliver(asker)
+
+
+def _forgotten_member(world: World, instance_id: str | None) -> Client:
+    """The copy forgets group g, whose only member goes on."""
+    member = Client(world, "a", "g", instance_id)
+    world.gather(member)
+    world.manager.forget_group_state("g", world.now())
+    _describe_without_instance_ids(world)
+    member.heartbeat()
+    world.settle()
+    return member
+
+
+def test_description_without_instance_ids() -> None:
+    """The copy learns no static member without its instance id from a description (seed 6 of the simulation)."""
+    world = World(Broker())
+    member = _forgotten_member(world, "i")
+    assert world.view().fallback_reason is not None
+    world.describe()
+    member.heartbeat()
+    world.settle()
+    assert world.view().fallback_reason is None
+    assert [each.instance_id for each in world.view().members] == ["i"]
+
+
+def _join_unseen(world: World, member: Client) -> list[Any]:
+    """A member joins with new metadata, and the copy does not see it. Returns the list that gets the reply."""
+    member.metadata = b"new"
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=REBALANCE_MS,
+        member_id=member.member_id,
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol(name="range", metadata=b"new"),),
+    )
+    return world.around(request, 9, member.name)
+
+
+def _metadata(world: World) -> dict[str, bytes]:
+    return {each.client_id: each.metadata for each in world.view().members}
+
+
+def test_metadata_of_unseen_join() -> None:
+    """A sidecar starts between a member's join with new metadata and its sync (seed 44 of the simulation).
+
+    The copy gets the new metadata from the log.
+    """
+    world = World(Broker())
+    world.read_log()
+    member = Client(world, "a", "g")
+    world.gather(member)
+    world.tail.catch_up(world.now())
+    [joined] = _join_unseen(world, member)
+    member.take(joined)
+    world.gather(member)
+    world.tail.catch_up(world.now())
+    assert world.view().fallback_reason is None
+    assert _metadata(world) == {"a": b"new"}
+
+
+def test_metadata_of_described_members() -> None:
+    """A description during the sync phase does not show metadata (seeds 74 and 84 of the simulation).
+
+    Metadata of the previous generation does not count until then.
+    """
+    world = World(Broker())
+    leader, member = Client(world, "a", "g"), Client(world, "b", "g")
+    world.gather(leader)
+    world.gather(leader, member)
+    replies = _join_unseen(world, leader)
+    member.join()
+    world.settle()
+    world.describe()
+    leader.take(replies[0])
+    world.gather(leader, member, steps=1)
+    assert world.view().state is GroupState.STABLE
+    assert world.view().fallback_reason is not None
+    world.describe()
+    world.gather(leader, member)
+    assert world.view().fallback_reason is None
+    assert _metadata(world) == {"a": b"new", "b": b"m"}
+
+
+def test_metadata_of_logged_generation() -> None:
+    """The log shows the metadata of a generation whose members were described during the sync phase (seed 84)."""
+    world = World(Broker())
+    world.read_log()
+    leader, member = Client(world, "a", "g"), Client(world, "b", "g")
+    world.gather(leader)
+    world.gather(leader, member)
+    world.tail.catch_up(world.now())
+    replies = _join_unseen(world, leader)
+    member.join()
+    world.settle()
+    world.describe()
+    leader.take(replies[0])
+    assignments = tuple(SyncGroupRequestAssignment(member_id=each.member_id, assignment=b"") for each in leader.roster)
+    sync = SyncGroupRequest(
+        group_id="g", generation_id=leader.generation, member_id=leader.member_id, assignments=assignments
+    )
+    world.around(sync, 3, "a")
+    leader.synced = True
+    world.tail.catch_up(world.now())
+    assert world.view().state is GroupState.STABLE
+    assert _metadata(world) == {"a": b"new", "b": b"m"}
+
+
+def test_old_broker_has_no_instance_ids() -> None:
+    """The copy learns members from a broker that cannot describe instance ids."""
+    world = World(Broker())
+    world.manager.describes_instance_ids = False
+    member = _forgotten_member(world, None)
+    assert world.view().fallback_reason is None
+    assert [each.member_id for each in world.view().members] == [member.member_id]
+
+
+def test_instance_id_from_own_join() -> None:
+    """An old leader's JoinGroup reply lists a static member without its instance id (seed 6 of the simulation)."""
+    world = World(Broker(initial_delay=3.0))
+    leader, member = Client(world, "a", "g", version=2), Client(world, "b", "g", "i")
+    for each in (leader, member):
+        each.join()
+        world.handle(each.connection)
+    world.pass_time(2.5)
+    world.broker.tick(world.now() + 1.0)
+    exchange, reply = leader.connection.down.pop()
+    assert isinstance(reply, JoinGroupResponse)
+    roster = tuple(replace(each, group_instance_id=None) for each in reply.members)
+    leader.connection.down.append((exchange, replace(reply, members=roster)))
+    world.settle()
+    world.gather(leader, member)
+    assert world.view().fallback_reason is None
+    assert {each.client_id: each.instance_id for each in world.view().members} == {"a": None, "b": "i"}

@@ -1,0 +1,79 @@
+"""A connection to the model broker: takes requests out of the stream, and handles them one at a time."""
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.history import Effect
+
+if TYPE_CHECKING:
+    from tests.simulation.kafka import Kafka
+
+
+class HangUp(Exception):
+    """The broker closes the connection."""
+
+
+class BrokerConnection:
+    """A connection to the broker. Requests are handled one at a time, as Kafka handles them.
+
+    Attributes:
+        link: carries replies to the sidecar.
+        owner: the client whose requests arrive here; None before the first.
+    """
+
+    def __init__(self, kafka: "Kafka", link: Any) -> None:
+        self._kafka, self.link = kafka, link
+        self._buffer = b""
+        self._effects: list[Effect] = []
+        self.owner: str | None = None
+        self._is_busy = self._has_ended = self._is_lost = False
+        self._is_open = True
+
+    def lost(self) -> None:
+        """The sidecar knows that the connection has ended. So it must doubt all that is in flight."""
+        self._is_lost = True
+        for effect in self._effects:
+            effect.show(self._kafka.now)
+
+    def received(self, data: bytes) -> None:
+        """See Peer."""
+        if self._is_open:
+            self._buffer += data
+            self._handle_next()
+
+    def closed(self) -> None:
+        """See Peer. A request that is handled still gets its reply."""
+        self._has_ended = True
+        if not self._is_busy:
+            self.cut()
+
+    def cut(self) -> None:
+        """The broker closes the connection."""
+        self._is_open = False
+        self._kafka.forget(self)
+        self.link.cut()
+
+    def _handle_next(self) -> None:
+        while self._is_open and not self._is_busy and len(self._buffer) >= 4 and not self._has_ended:
+            end = 4 + int.from_bytes(self._buffer[:4], "big")
+            if len(self._buffer) < end:
+                return
+            frame, self._buffer = self._buffer[4:end], self._buffer[end:]
+            self._is_busy = True
+            try:
+                effect = Effect()
+                if self._is_lost:
+                    effect.show(self._kafka.now)
+                self._effects.append(effect)
+                self._kafka.handle(frame, effect, self, self._respond)
+            except HangUp:
+                self.cut()
+        if self._has_ended and not self._is_busy and self._is_open:
+            self._is_open = False
+            self._kafka.forget(self)
+            self.link.half_close()
+
+    def _respond(self, reply: bytes | None) -> None:
+        self._is_busy = False
+        if self._is_open and reply is not None:
+            self.link.send(reply)
+        self._kafka.call_soon(self._handle_next)

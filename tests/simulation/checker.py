@@ -1,0 +1,205 @@
+"""Compares each reply to a client with what the model broker could have answered.
+
+A reply that the broker sent must reach the client as the broker sent it. A reply that the sidecar made itself must show
+states that the broker had while the client waited.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from group_sidecar.codecs.api_registry import ApiKey
+from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from group_sidecar.codecs.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+)
+from group_sidecar.codecs.schema import Struct
+from tests.coordinator.model_groups import DEAD
+from tests.simulation.group_replies import listed, offsets_reply
+from tests.simulation.history import Effect, GroupState, History
+from tests.simulation.kafka import SEEN_AT
+from tests.simulation.timeline import Violation
+
+REWRITTEN = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_GROUPS)
+"""The APIs whose replies the sidecar may change: the offered versions, and the hosts of members."""
+REFUSED = (77, ErrorCode.GROUP_MAX_SIZE_REACHED)
+_INSTANCES_SINCE, _STATES_SINCE, _TYPES_SINCE = 4, 4, 5  # DescribeGroups, ListGroups, ListGroups.
+_EPOCHS_SINCE, _MANY_GROUPS_SINCE = 5, 8  # OffsetFetch.
+
+
+class Asker(Protocol):
+    """The client of a request. `host`: as in DescribeGroups."""
+
+    name: str
+    host: str
+
+
+@dataclass
+class Sent:
+    """A request of a client.
+
+    Attributes:
+        frame: the request without its length.
+        arrived_at: when the sidecar could read all of it.
+        effect: what it changed at the broker; None if the broker has not received it.
+        broker_reply: the frame that the broker sent, with its length; None if it has not.
+        seen: for a question, how many states each of its groups had had when the broker answered.
+    """
+
+    client: Asker
+    request: Struct
+    version: int
+    correlation: int
+    frame: bytes
+    end: int
+    sent_at: float
+    arrived_at: float | None = None
+    effect: Effect | None = None
+    broker_reply: bytes | None = None
+    seen: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Checker:
+    """Checks replies.
+
+    Attributes:
+        limit: the group.max.size that is in force; None without a limit.
+        hosts: the hosts of the clients that got a member id, by the id.
+        local: how many replies the sidecar made itself, by API; forwarded: how many it did not.
+    """
+
+    history: History
+    limit: int | None = None
+    hosts: dict[str, set[str]] = field(default_factory=dict)
+    local: Counter[str] = field(default_factory=Counter)
+    forwarded: Counter[str] = field(default_factory=Counter)
+
+    def check(self, sent: Sent, frame: bytes, reply: Struct, now: float) -> bool:
+        """Checks a reply (with its length) to a request. Returns whether the sidecar made it. Raises Violation."""
+        name = type(sent.request).__name__.removesuffix("Request")
+        if sent.broker_reply is not None:
+            self.forwarded[name] += 1
+            if frame != sent.broker_reply and sent.request.KEY not in REWRITTEN:
+                raise Violation(f"{sent.client.name} gets a {name} reply that is not the broker's: {reply}")
+            return False
+        self.local[name] += 1
+        if sent.arrived_at is None:
+            raise Violation(f"{sent.client.name} gets a reply to {name} before the request has arrived")
+        match sent.request, reply:
+            case DescribeGroupsRequest(), DescribeGroupsResponse():
+                self._check_described(sent, reply, now)
+            case ListGroupsRequest(), ListGroupsResponse():
+                self._check_listed(sent, sent.request, reply, now)
+            case OffsetFetchRequest(), OffsetFetchResponse():
+                self._check_offsets(sent, sent.request, reply, now)
+            case JoinGroupRequest(), JoinGroupResponse():
+                if self.limit is None or reply.error_code not in REFUSED:
+                    raise Violation(f"the sidecar answers a join of {sent.client.name} with error {reply.error_code}")
+            case _:
+                raise Violation(f"the sidecar itself answers {name} of {sent.client.name}: {reply}")
+        return True
+
+    def _possible(self, sent: Sent, group_id: str, now: float) -> list[GroupState]:
+        assert sent.arrived_at is not None
+        return self.history.possible(group_id, sent.arrived_at, now)
+
+    def _wrong(self, sent: Sent, told: Any, possible: Iterable[Any]) -> Violation:
+        states = "".join(f"\n    {each}" for each in possible)
+        name = type(sent.request).__name__.removesuffix("Request")
+        return Violation(
+            f"{sent.client.name} asked {name} v{sent.version} at {sent.arrived_at:.6f}, and the sidecar answered\n"
+            f"    {told}\nwhere the broker could have answered{states}"
+        )
+
+    def _check_described(self, sent: Sent, reply: DescribeGroupsResponse, now: float) -> None:
+        if [each.group_id for each in reply.groups] != [*sent.request.groups]:  # type: ignore[attr-defined]
+            raise Violation(f"{sent.client.name} gets descriptions of other groups: {reply}")
+        for group in reply.groups:
+            possible = [
+                _plain(state.described, sent.version) if not state.error else state.error
+                for state in self._possible(sent, group.group_id, now)
+            ]
+            told = group.error_code or _plain(group, sent.version)
+            if told not in possible:
+                raise self._wrong(sent, told, possible)
+            for member in group.members:
+                if member.client_host not in {SEEN_AT, *self.hosts.get(member.member_id, (member.client_host,))}:
+                    raise Violation(f"member {member.member_id} is described at {member.client_host}")
+
+    def _check_listed(self, sent: Sent, request: ListGroupsRequest, reply: ListGroupsResponse, now: float) -> None:
+        told = {each.group_id: each for each in reply.groups}
+        if len(told) < len(reply.groups) or not told.keys() <= self.history.versions.keys():
+            raise Violation(f"{sent.client.name} gets a list with other groups: {reply}")
+        states = [each.lower() for each in request.states_filter]
+        errors = set()
+        for group_id in self.history.versions:
+            possible: list[Any] = []
+            for state in self._possible(sent, group_id, now):
+                errors.add(state.error)
+                name = state.described.group_state
+                is_listed = name != DEAD and not state.error and (not states or name.lower() in states)
+                entry = replace(
+                    listed(state.described),
+                    **({} if sent.version >= _STATES_SINCE else {"group_state": ""}),
+                    **({} if sent.version >= _TYPES_SINCE else {"group_type": ""}),
+                )
+                possible.append(entry if is_listed else None)
+            if not reply.error_code and told.get(group_id) not in possible:
+                raise self._wrong(sent, (group_id, told.get(group_id)), possible)
+        if reply.error_code not in {0, *errors}:
+            raise self._wrong(sent, reply, errors)
+
+    def _check_offsets(self, sent: Sent, request: OffsetFetchRequest, reply: OffsetFetchResponse, now: float) -> None:
+        many = sent.version >= _MANY_GROUPS_SINCE
+        groups = [each.group_id for each in request.groups] if many else [request.group_id]
+        if many and [each.group_id for each in reply.groups] != groups:
+            raise Violation(f"{sent.client.name} gets offsets of other groups: {reply}")
+        for at, group_id in enumerate(groups):
+            possible = []
+            for state in self._possible(sent, group_id, now):
+                expected = _expected(request, sent.version, state)
+                possible.append(_told_offsets(expected, at, sent.version))
+            told = _told_offsets(reply, at, sent.version)
+            if told not in possible:
+                raise self._wrong(sent, (group_id, told), possible)
+
+
+def _expected(request: OffsetFetchRequest, version: int, state: GroupState) -> OffsetFetchResponse:
+    """Returns the reply if all groups had this state."""
+    return offsets_reply(request, version, lambda _: state.offsets, lambda _: state.error, lambda _: state.pending)
+
+
+def _told_offsets(reply: OffsetFetchResponse, at: int, version: int) -> Any:
+    """Returns the error and the offsets of one group in a reply, in a form that does not depend on their order."""
+    if version >= _MANY_GROUPS_SINCE:
+        error, topics = reply.groups[at].error_code, reply.groups[at].topics
+    else:
+        error, topics = reply.error_code, reply.topics
+    return error, sorted(_told_partitions(topics, version))
+
+
+def _told_partitions(topics: Iterable[OffsetFetchResponseTopic], version: int) -> Iterable[tuple[Any, ...]]:
+    for topic in topics:
+        for each in topic.partitions:
+            epoch = each.committed_leader_epoch if version >= _EPOCHS_SINCE else -1
+            yield topic.name, each.partition_index, each.committed_offset, epoch, each.metadata or "", each.error_code
+
+
+def _plain(group: DescribedGroup, version: int) -> DescribedGroup:
+    """Returns a description without hosts, and without fields that the version lacks."""
+    members = (
+        replace(each, client_host="", **({} if version >= _INSTANCES_SINCE else {"group_instance_id": None}))
+        for each in group.members
+    )
+    return replace(group, members=tuple(sorted(members, key=lambda each: each.member_id)))

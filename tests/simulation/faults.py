@@ -1,0 +1,155 @@
+"""What goes wrong in a run, and when."""
+
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import trio
+
+from tests.simulation.client import SimulatedClient
+from tests.simulation.questions import commit_of
+from tests.simulation.world import PLAIN_GROUPS, World
+
+Fault = Callable[["Faults"], Awaitable[None]]
+
+
+class Faults:
+    """Injects the faults of a scenario, one after the other."""
+
+    def __init__(self, world: World, nursery: trio.Nursery) -> None:
+        self.world, self.nursery = world, nursery
+        self.rng = Random(f"{world.scenario.seed}:faults")
+
+    async def run(self) -> None:
+        """Injects faults for the scenario's seconds. Afterwards, nothing is broken any more."""
+        scenario, kinds = self.world.scenario, sorted(self.world.scenario.faults)
+        with trio.move_on_after(scenario.seconds):
+            while True:
+                await trio.sleep(self.rng.expovariate(1 / scenario.pause))
+                self.world.check_tables()
+                if kinds:
+                    kind = self.rng.choice(kinds)
+                    self.world.timeline.note(f"fault {kind}")
+                    with trio.CancelScope(shield=True):
+                        await KINDS[kind](self)
+                        self.world.settle()
+        self.world.weather.storms = 0.0
+
+    def client(self) -> SimulatedClient:
+        """Returns any client."""
+        return self.rng.choice(self.world.clients)
+
+    def partition(self) -> int:
+        """Returns the number of any partition of the log."""
+        return self.rng.choice([*self.world.kafka.log.partitions])
+
+
+async def _cut_client(faults: Faults) -> None:
+    """A client's connection breaks, perhaps in the middle of a request or a reply."""
+    faults.client().disconnect()
+
+
+async def _half_close(faults: Faults) -> None:
+    """A client closes its sending side."""
+    faults.client().half_close()
+
+
+async def _slow_reader(faults: Faults) -> None:
+    """A client does not read for some seconds."""
+    faults.client().pause_reading(faults.rng.uniform(0.1, 5.0))
+
+
+async def _cut_broker(faults: Faults) -> None:
+    """The broker closes one of its connections, that of a client or one of the sidecar's own."""
+    faults.world.kafka.cut_connection()
+
+
+async def _storm(faults: Faults) -> None:
+    """Bytes take long for some seconds."""
+    weather = faults.world.weather
+    weather.storms = faults.rng.choice((0.05, 0.3, 0.8))
+
+    def end() -> None:
+        weather.storms = 0.0
+
+    faults.world.timeline.after(faults.rng.uniform(0.5, 5.0), end)
+
+
+async def _broker_restart(faults: Faults) -> None:
+    """The broker is down for some seconds. It then loads its groups from its log."""
+    kafka, rng = faults.world.kafka, faults.rng
+    kafka.stop()
+    faults.world.settle()
+    await trio.sleep(rng.choice((0.05, rng.uniform(0.1, 6.0))))
+    kafka.start(rng.choice((0.0, rng.uniform(0.0, 2.0))))
+
+
+async def _leader_move(faults: Faults) -> None:
+    """Another broker leads a partition of the log for some seconds."""
+    kafka, number, rng = faults.world.kafka, faults.partition(), faults.rng
+    kafka.lose_leadership(number)
+    faults.world.settle()
+    await trio.sleep(rng.choice((0.05, rng.uniform(0.1, 8.0))))
+    kafka.become_leader(number, rng.choice((0.0, rng.uniform(0.0, 2.0))))
+
+
+async def _compaction(faults: Faults) -> None:
+    """The broker compacts a partition of the log."""
+    faults.world.kafka.log.compact(faults.partition())
+
+
+async def _clean_up(faults: Faults) -> None:
+    """The broker removes groups that are empty and have no offsets."""
+    faults.world.kafka.clean_up()
+
+
+async def _clock_step(faults: Faults) -> None:
+    """The system's clock is set."""
+    faults.world.wall_time.step += faults.rng.choice((-100_000.0, -30.0, -1.0, 1.0, 30.0, 100_000.0))
+
+
+async def _sidecar_crash(faults: Faults) -> None:
+    """The sidecar ends at once, and another one starts."""
+    await faults.world.host.crash()
+    await trio.sleep(faults.rng.uniform(0.01, 2.0))
+    await faults.world.host.start(faults.nursery)
+
+
+async def _sidecar_restart(faults: Faults) -> None:
+    """The sidecar is stopped in order, and another one starts."""
+    await faults.world.host.stop()
+    await faults.world.host.start(faults.nursery)
+
+
+async def _reload(faults: Faults) -> None:
+    """The sidecar reads its settings again, perhaps with another limit."""
+    world = faults.world
+    if world.limit is not None:
+        world.limit = faults.rng.choice((2, 3, 4))
+        assert world.highest_limit is not None
+        world.highest_limit = max(world.highest_limit, world.limit)
+    if world.host.sidecar is not None:
+        await world.host.sidecar.reload_if_possible()
+
+
+async def _bypass(faults: Faults) -> None:
+    """A client that bypasses the sidecar commits an offset."""
+    faults.world.kafka.bypass(commit_of(faults.rng.choice(PLAIN_GROUPS), {0: faults.rng.randrange(10_000, 20_000)}))
+
+
+KINDS: dict[str, Fault] = {
+    "cut-client": _cut_client,
+    "half-close": _half_close,
+    "slow-reader": _slow_reader,
+    "cut-broker": _cut_broker,
+    "storm": _storm,
+    "broker-restart": _broker_restart,
+    "leader-move": _leader_move,
+    "compaction": _compaction,
+    "clean-up": _clean_up,
+    "clock-step": _clock_step,
+    "sidecar-crash": _sidecar_crash,
+    "sidecar-restart": _sidecar_restart,
+    "reload": _reload,
+    "bypass": _bypass,
+}
+"""The kinds of faults by name. "bypass" only occurs without `answers.exclusive`."""

@@ -1,0 +1,300 @@
+"""The network around the sidecar: it delays bytes, cuts them into chunks, and closes connections.
+
+The sidecar has real sockets, each one end of a Unix socket pair. The network has the other end and moves its bytes in
+virtual time. So the event loop, the connections and the compiled fast path are those of the product. The sidecar's own
+connections to the broker are trio streams in memory.
+"""
+
+import os
+import select
+import socket
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+import trio
+
+from tests.simulation.timeline import Timeline
+
+CALM_SECONDS = 0.0005
+"""The usual delay of a chunk."""
+LONGEST_DELAY = 0.6
+"""The maximum delay of a chunk. Less than LOST_REQUEST_SECONDS, within which a lost request must reach the broker."""
+RETRY_SECONDS = 0.005
+READ_BYTES = 1 << 20
+SMALL_BUFFER = 4_608
+"""The send buffer of some of the sidecar's sockets, in bytes. The kernel's minimum."""
+EVENTS = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+
+
+class Peer(Protocol):
+    """A client or a broker's connection, as the network uses it."""
+
+    def received(self, data: bytes) -> None:
+        """Called with bytes that have arrived."""
+
+    def closed(self) -> None:
+        """Called once when the other side has closed its direction of the connection."""
+
+
+class Weather:
+    """How long bytes take, and where they are cut.
+
+    Attributes:
+        storms: the share of chunks that take long. 0 in calm weather.
+    """
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.storms = 0.0
+
+    def delay(self) -> float:
+        """Returns the seconds that the next chunk takes."""
+        if self.rng.random() < self.storms:
+            return self.rng.uniform(CALM_SECONDS, LONGEST_DELAY)
+        return self.rng.uniform(0.2, 2.0) * CALM_SECONDS
+
+    def chunks(self, data: bytes) -> list[bytes]:
+        """Returns the data in one chunk or more."""
+        if len(data) < 2 or self.rng.random() > 0.1:
+            return [data]
+        cuts = sorted({self.rng.randrange(1, len(data)) for _ in range(self.rng.choice((1, 1, 2, 4)))})
+        return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+
+class Line:
+    """One direction of a connection: delivers chunks in order, each after its delay."""
+
+    def __init__(self, timeline: Timeline, weather: Weather, deliver: Callable[[bytes], None]) -> None:
+        self._timeline, self._weather, self._deliver = timeline, weather, deliver
+        self._last = 0.0
+
+    def send(self, data: bytes) -> None:
+        """Sends bytes. No bytes are the end of the stream."""
+        for chunk in self._weather.chunks(data):
+            self._last = max(self._last, self._timeline.now + self._weather.delay())
+            self._timeline.at(self._last, lambda chunk=chunk: self._deliver(chunk))  # type: ignore[misc]
+
+
+class Link:
+    """The network's end of a socket of the sidecar.
+
+    Attributes:
+        peer: gets what the sidecar sends.
+        reads: whether the peer takes bytes. If not, they stay in the kernel's buffer.
+        on_sent: called with bytes that the sidecar has sent, at once.
+        on_arrived: called with bytes when the sidecar can read them.
+        on_ended: called when the sidecar's end was closed, or learns that the connection is closed.
+    """
+
+    def __init__(self, network: "Network", end: socket.socket) -> None:
+        self._network, self._end = network, end
+        self._fd = end.fileno()
+        self.peer: Peer
+        self.reads = True
+        self.on_sent: Callable[[bytes], None] = _ignore
+        self.on_arrived: Callable[[bytes], None] = _ignore
+        self.on_ended: Callable[[], None] = _ignore_end
+        self.is_open = True
+        self._pending = b""
+        self._ends = self._has_ended = False
+        self._to_peer = Line(network.timeline, network.weather, self._reach_peer)
+        self._to_sidecar = Line(network.timeline, network.weather, self._reach_sidecar)
+
+    @property
+    def fd(self) -> int:
+        return self._fd
+
+    def send(self, data: bytes) -> None:
+        """The peer sends bytes to the sidecar."""
+        if self.is_open:
+            self._to_sidecar.send(data)
+
+    def half_close(self) -> None:
+        """The peer sends the end of its stream, and goes on to read."""
+        if self.is_open:
+            self._to_sidecar.send(b"")
+
+    def cut(self) -> None:
+        """The connection breaks now. Bytes on their way are lost. Bytes that the sidecar has sent are not."""
+        if self.is_open:
+            self._close()
+            self.on_ended()
+
+    def collect(self) -> bool:
+        """Takes what the sidecar has sent. Returns whether there was anything."""
+        moved = False
+        while self.is_open and self.reads and not self._has_ended:
+            try:
+                data = os.read(self._fd, READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            moved = True
+            if data:
+                self.on_sent(data)
+                self._to_peer.send(data)
+            else:
+                self._has_ended = True
+                self._to_peer.send(b"")
+                self.on_ended()
+        return moved
+
+    def _reach_peer(self, chunk: bytes) -> None:
+        if chunk:
+            self.peer.received(chunk)
+        else:
+            self.peer.closed()
+
+    def _reach_sidecar(self, chunk: bytes) -> None:
+        if not self.is_open:
+            return
+        self._ends |= not chunk
+        self._pending += chunk
+        self._write()
+
+    def _write(self) -> None:
+        """Writes what has arrived. If the sidecar does not read, tries again later."""
+        if not self.is_open:
+            return
+        try:
+            while self._pending:
+                written = os.write(self._fd, self._pending)
+                arrived, self._pending = self._pending[:written], self._pending[written:]
+                self.on_arrived(arrived)
+            if self._ends:
+                self._end.shutdown(socket.SHUT_WR)
+        except BlockingIOError:
+            self._network.timeline.after(RETRY_SECONDS, self._write)
+        except OSError:
+            self._pending = b""  # The sidecar has closed the socket. `collect` finds its end.
+
+    def _close(self) -> None:
+        self.is_open = False
+        self._network.forget(self)
+        self._end.close()
+
+
+class OwnStream(trio.abc.Stream):
+    """A connection that the sidecar opens for itself.
+
+    Attributes:
+        peer: gets what the sidecar sends.
+    """
+
+    def __init__(self, network: "Network") -> None:
+        self.peer: Peer
+        self._buffer = b""
+        self._ended = self._closed = False
+        self._arrived = trio.Event()
+        self._to_peer = Line(network.timeline, network.weather, self._reach_peer)
+        self._to_sidecar = Line(network.timeline, network.weather, self._reach_sidecar)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._closed:
+            raise trio.ClosedResourceError
+        if self._ended:
+            raise trio.BrokenResourceError
+        self._to_peer.send(bytes(data))
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        while not self._buffer:
+            if self._closed:
+                raise trio.ClosedResourceError
+            if self._ended:
+                await trio.lowlevel.checkpoint()
+                return b""
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        size = len(self._buffer) if max_bytes is None else max_bytes
+        data, self._buffer = self._buffer[:size], self._buffer[size:]
+        await trio.lowlevel.checkpoint()
+        return data
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._arrived.set()
+            self._to_peer.send(b"")
+        await trio.lowlevel.checkpoint()
+
+    # The broker's side.
+
+    def half_close(self) -> None:
+        """The broker sends the end of its stream."""
+        self._to_sidecar.send(b"")
+
+    def send(self, data: bytes) -> None:
+        """The broker sends bytes."""
+        self._to_sidecar.send(data)
+
+    def cut(self) -> None:
+        """The connection breaks now."""
+        self._ended = True
+        self._arrived.set()
+
+    def _reach_peer(self, chunk: bytes) -> None:
+        if chunk:
+            self.peer.received(chunk)
+        else:
+            self.peer.closed()
+
+    def _reach_sidecar(self, chunk: bytes) -> None:
+        if not chunk:
+            self.cut()
+        elif not self._ended:
+            self._buffer += chunk
+            self._arrived.set()
+
+
+class Network:
+    """All connections of the sidecar."""
+
+    def __init__(self, timeline: Timeline, weather: Weather) -> None:
+        self.timeline, self.weather = timeline, weather
+        self._epoll = select.epoll()
+        self._links: dict[int, Link] = {}
+
+    def pair(self) -> tuple[Link, socket.socket]:
+        """Opens a connection. Returns the network's end and the sidecar's end."""
+        ours, theirs = socket.socketpair()
+        for each in (ours, theirs):
+            each.setblocking(False)
+        if self.weather.rng.random() < 0.1:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
+        link = Link(self, ours)
+        self._links[link.fd] = link
+        self._epoll.register(link.fd, EVENTS)
+        return link, theirs
+
+    def forget(self, link: Link) -> None:
+        """Forgets a link before it is closed."""
+        self._epoll.unregister(link.fd)
+        del self._links[link.fd]
+
+    def collect(self) -> bool:
+        """Takes what the sidecar has sent on all connections. Returns whether there was anything."""
+        moved = False
+        for fd, _ in self._epoll.poll(0):
+            link = self._links.get(fd)
+            moved = (link is not None and link.collect()) or moved
+        return moved
+
+    def close(self) -> None:
+        """Closes all sockets."""
+        for link in [*self._links.values()]:
+            link.cut()
+        self._epoll.close()
+
+
+def _ignore(_: bytes) -> None:
+    pass
+
+
+def _ignore_end() -> None:
+    pass

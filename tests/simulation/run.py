@@ -1,0 +1,117 @@
+"""Runs one seed, and returns what came of it."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+import trio
+
+from tests.simulation import virtual_time
+from tests.simulation.faults import Faults
+from tests.simulation.scenario import Scenario
+from tests.simulation.timeline import KEPT_LINES, Timeline, Violation
+from tests.simulation.world import World
+
+SETTLE_SECONDS = 90.0
+"""Virtual seconds within which all doubts must end after the last fault. The sidecar asks the broker again after at
+most 30 s."""
+CALM_SECONDS = 50.0
+"""Virtual seconds after the last fault from which on each request must get a reply. Longer than a client waits."""
+ASK_SECONDS = 3.0
+
+
+@dataclass
+class Outcome:
+    """What came of one run.
+
+    Attributes:
+        violation: the invariant that does not hold, or empty.
+        trace_hash: the hash of all that happened.
+        seconds: the virtual seconds.
+        last_lines: the last lines of the trace.
+        local: how many replies the sidecar made itself, by API; forwarded: how many it did not.
+    """
+
+    scenario: Scenario
+    violation: str = ""
+    trace_hash: str = ""
+    seconds: float = 0.0
+    last_lines: tuple[str, ...] = ()
+    local: Counter[str] = field(default_factory=Counter)
+    forwarded: Counter[str] = field(default_factory=Counter)
+
+
+def simulate(scenario: Scenario, kept_lines: int = KEPT_LINES) -> Outcome:
+    """Runs a scenario, and keeps the last lines of its trace. Never raises because of what the sidecar does."""
+    wall_time, timeline = virtual_time.WallTime(), Timeline(kept_lines)
+    program = partial(_simulate, scenario, wall_time, timeline)
+    return virtual_time.run(scenario.seed, wall_time, timeline.clock, program)
+
+
+async def _simulate(scenario: Scenario, wall_time: virtual_time.WallTime, timeline: Timeline) -> Outcome:
+    world, outcome = World(scenario, wall_time, timeline), Outcome(scenario)
+    with world.host.patched():
+        try:
+            async with trio.open_nursery() as nursery:
+                timeline.failed = nursery.cancel_scope.cancel
+                nursery.start_soon(_play, world, nursery)
+        except BaseExceptionGroup as group:
+            timeline.error = timeline.error or _innermost(group)
+        finally:
+            world.network.close()
+    if timeline.error is not None and not isinstance(timeline.error, Violation):
+        raise timeline.error
+    outcome.violation = str(timeline.error or "")
+    outcome.trace_hash, outcome.seconds = timeline.trace.hash, timeline.now
+    outcome.last_lines = tuple(timeline.trace.last)
+    outcome.local, outcome.forwarded = world.checker.local, world.checker.forwarded
+    return outcome
+
+
+async def _play(world: World, nursery: trio.Nursery) -> None:
+    await world.host.start(nursery)
+    for client in world.clients:
+        client.start()
+    await Faults(world, nursery).run()
+    world.timeline.note("the faults are over")
+    for client in world.clients:
+        client.stops = True
+    await _become_certain(world)
+    await world.host.crash()
+    world.check_always()
+    nursery.cancel_scope.cancel()
+
+
+async def _become_certain(world: World) -> None:
+    """Asks about everything until the sidecar answers all of it itself."""
+    began = world.timeline.now
+    [asker, *_] = world.askers
+    is_certain = False
+    while not is_certain:
+        await trio.sleep(ASK_SECONDS)
+        waited = world.timeline.now - began
+        world.is_calm = waited > CALM_SECONDS
+        if waited > SETTLE_SECONDS:
+            left = "".join(f"\n    {each}" for each in world.left_to_broker)
+            left += "".join(f"\n    {each} with its members" for each in world.too_large())
+            raise Violation(f"{waited:.0f} seconds after the last fault, the sidecar leaves to the broker:{left}")
+        if not asker.is_connected or asker.is_waiting:
+            continue
+        world.left_to_broker.clear()
+        answered, has_all = list[bool](), trio.Event()
+
+        def done(are_local: bool, answered: list[bool] = answered, has_all: trio.Event = has_all) -> None:
+            answered.append(are_local)
+            has_all.set()
+
+        asker.ask_everything(done)
+        with trio.move_on_after(ASK_SECONDS):
+            await has_all.wait()
+        is_certain = answered == [True] and not world.too_large()
+    world.timeline.note("everything is certain")
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

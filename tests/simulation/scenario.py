@@ -1,0 +1,86 @@
+"""What one seed stands for: the settings, the clients, and the kinds of faults of a run."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from random import Random
+
+SECONDS = 40.0
+"""The virtual seconds with faults."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The choices of one run.
+
+    Attributes:
+        seconds: how long faults go on.
+        members: how many clients are members of groups.
+        faults: the kinds of faults (`faults.KINDS`).
+        pause: the mean of the seconds between two faults.
+        exclusive: the setting `answers.exclusive`.
+        reads_log: the setting `offsets_log.read`.
+        verify: the setting `answers.verify`.
+        limit: the setting `policies.group_max_size.limit`; None without the policy.
+        partitions, initial_delay, eager: see `Kafka`.
+    """
+
+    seed: int
+    seconds: float
+    members: int
+    committers: int
+    askers: int
+    producers: int
+    transactors: int
+    faults: frozenset[str]
+    pause: float
+    exclusive: bool
+    reads_log: bool
+    verify: float
+    limit: int | None
+    partitions: int
+    initial_delay: float
+    eager: bool
+
+    @classmethod
+    def of(cls, seed: int, kinds: Collection[str]) -> "Scenario":
+        """Returns the scenario of a seed. It has some of these kinds of faults."""
+        rng = Random(f"{seed}:scenario")
+        faults = frozenset(each for each in sorted(kinds) if rng.random() < 0.5)
+        exclusive, reads_log = rng.random() < 0.75, rng.random() < 0.85
+        if exclusive:
+            faults -= {"bypass"}
+        if not reads_log:
+            faults -= {"leader-move"}  # Only the log shows that the broker is no longer the coordinator.
+        return cls(
+            seed=seed,
+            seconds=SECONDS,
+            members=rng.randrange(1, 7),
+            committers=rng.randrange(3),
+            askers=rng.randrange(1, 3),
+            producers=rng.choice((0, 0, 1)),
+            transactors=rng.choice((0, 0, 1, 2)) if reads_log else 0,
+            faults=faults,
+            pause=rng.choice((0.7, 2.0, 6.0)),
+            exclusive=exclusive,
+            reads_log=reads_log,
+            verify=rng.choice((0.0, 0.0, 0.2)),
+            limit=rng.choice((None, 2, 3)),
+            partitions=rng.choice((1, 2)),
+            initial_delay=rng.choice((0.0, 3.0)),
+            eager=rng.random() < 0.5,
+        )
+
+    def changed(
+        self,
+        *,
+        seconds: float | None = None,
+        members: int | None = None,
+        without: Collection[str] = (),
+    ) -> "Scenario":
+        """Returns the scenario with fewer seconds, members or kinds of faults."""
+        return replace(
+            self,
+            seconds=self.seconds if seconds is None else seconds,
+            members=self.members if members is None else members,
+            faults=self.faults - {*without},
+        )

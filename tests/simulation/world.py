@@ -1,0 +1,223 @@
+"""Puts a run together: the sidecar, its broker, the network, the clients and the checker."""
+
+from itertools import count
+from random import Random
+
+from group_sidecar.codecs.headers import RequestHeader
+from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
+from group_sidecar.proxy.broker.kafka_client import CLIENT_ID
+from group_sidecar.proxy.config.model import Config
+from tests.simulation.checker import Checker, Sent
+from tests.simulation.client import SimulatedClient
+from tests.simulation.group_replies import groups_of, is_question
+from tests.simulation.history import Effect
+from tests.simulation.kafka import BrokerConnection, Kafka
+from tests.simulation.members import Member
+from tests.simulation.network import Link, Network, Weather
+from tests.simulation.others import Asker, Committer, Producer, Transactor
+from tests.simulation.scenario import Scenario
+from tests.simulation.sidecar_host import LISTEN, UPSTREAM, SidecarHost
+from tests.simulation.timeline import Timeline, Violation
+from tests.simulation.virtual_time import WallTime
+
+MEMBER_GROUPS, PLAIN_GROUPS, TRANSACTIONAL_GROUP = ("g", "h"), ("p", "q"), "x"
+MAX_TABLE_ENTRIES = 500
+"""More than any table needs for the few groups and clients of a run."""
+OWN_REQUEST_SECONDS = 1.3
+"""Seconds after which the sidecar must know what a request of its own has changed."""
+
+
+class World:
+    """One run.
+
+    Attributes:
+        requests: the requests of all clients by correlation id.
+        left_to_broker: questions of askers that the broker has answered.
+        limit: the group.max.size that is in force.
+        highest_limit: the highest limit that was in force.
+    """
+
+    def __init__(self, scenario: Scenario, wall_time: WallTime, timeline: Timeline) -> None:
+        self.scenario, self.wall_time = scenario, wall_time
+        seed = scenario.seed
+        self.timeline = timeline
+        timeline.settle = self.settle
+        self.weather = Weather(Random(f"{seed}:weather"))
+        self.network = Network(self.timeline, self.weather)
+        self.kafka = Kafka(
+            self.timeline,
+            Random(f"{seed}:kafka"),
+            partitions=scenario.partitions,
+            initial_delay=scenario.initial_delay,
+            eager=scenario.eager,
+        )
+        self.kafka.history.ignores_errors = not scenario.reads_log
+        self.limit = self.highest_limit = scenario.limit
+        self.checker = Checker(self.kafka.history, scenario.limit)
+        self.requests: dict[int, Sent] = {}
+        self.left_to_broker: list[Struct] = []
+        self._correlations = count(1)
+        self.host = SidecarHost(self.network, self.kafka, Random(f"{seed}:sockets"), self.read_config)
+        self.is_calm = False
+        """Whether the faults are over, so that each request must get a reply."""
+        self.kafka.on_handled = self._handled
+        self.kafka.on_replied = self._broker_replied
+        self.kafka.on_completed = self._completed
+        self._unsure: set[str] = set()
+        """Groups that were rebalancing when a sidecar started or ended, so that it cannot know who waits."""
+        self.host.on_change = self._sidecar_changed
+        self.groups = (*MEMBER_GROUPS, *PLAIN_GROUPS, *[TRANSACTIONAL_GROUP] * bool(scenario.transactors))
+        for group_id in self.groups:
+            self.kafka.know(group_id)
+        self.clients = self._make_clients()
+
+    def _make_clients(self) -> list[SimulatedClient]:
+        scenario, clients = self.scenario, list[SimulatedClient]()
+
+        def rng(name: str) -> Random:
+            return Random(f"{scenario.seed}:{name}")
+
+        for number in range(scenario.members):
+            name = f"member-{number}"
+            chance = rng(f"{name}:kind")
+            group_id = MEMBER_GROUPS[chance.random() < 0.25]
+            instance = f"instance-{number}" if chance.random() < 0.2 else None
+            clients.append(Member(self, name, f"10.1.0.{number}", rng(name), group_id, instance))
+        for number in range(scenario.committers):
+            name = f"committer-{number}"
+            group_id = PLAIN_GROUPS[number % 2]
+            clients.append(Committer(self, name, f"10.1.1.{number}", rng(name), group_id))
+        for number in range(scenario.transactors):
+            name = f"transactor-{number}"
+            transactor = Transactor(self, name, f"10.1.4.{number}", rng(name), TRANSACTIONAL_GROUP, 100 + number)
+            clients.append(transactor)
+        for number in range(scenario.askers):
+            name = f"asker-{number}"
+            clients.append(Asker(self, name, f"10.1.2.{number}", rng(name), self.groups))
+        for number in range(scenario.producers):
+            name = f"producer-{number}"
+            clients.append(Producer(self, name, f"10.1.3.{number}", rng(name)))
+        return clients
+
+    def read_config(self) -> Config:
+        """Returns the sidecar's settings."""
+        scenario = self.scenario
+        return Config.model_validate(
+            {
+                "listen": LISTEN,
+                "upstream": UPSTREAM,
+                "sidecar_id": "simulated",
+                "io_uring": False,
+                "answers": {"exclusive": scenario.exclusive, "verify": scenario.verify},
+                "offsets_log": {"read": scenario.reads_log},
+                "policies": {"group_max_size": {"limit": self.limit, "mode": "enforce"}} if self.limit else {},
+            }
+        )
+
+    # Called by clients.
+
+    def next_correlation(self) -> int:
+        """Returns a correlation id that no other request has."""
+        return next(self._correlations)
+
+    def connect(self, client: SimulatedClient) -> Link | None:
+        """Connects a client to the sidecar. Returns None if no sidecar listens."""
+        if self.host.listener is None or not self.host.listener.is_open:
+            return None
+        link, end = self.network.pair()
+        self.host.listener.add(end, client.address)
+        return link
+
+    def replied(self, sent: Sent, frame: bytes, reply: Struct) -> None:
+        """The sidecar has sent a reply to a client."""
+        now = self.timeline.now
+        is_local = self.checker.check(sent, frame, reply, now)
+        if sent.effect is not None:
+            sent.effect.show(now)
+        for group_id, number in sent.seen.items():
+            self.kafka.history.seen(group_id, number, now)
+        if not is_local and isinstance(sent.client, Asker):
+            self.left_to_broker.append(sent.request)
+        made_by = "sidecar" if is_local else "broker"
+        self.timeline.note(f"{sent.client.name} gets {type(reply).__name__} {sent.correlation} of the {made_by}")
+
+    def no_reply(self, sent: Sent) -> None:
+        """A client has waited too long for a reply."""
+        self.timeline.note(f"{sent.client.name} gave up {sent.correlation}")
+        if self.is_calm:
+            name = type(sent.request).__name__
+            raise Violation(f"{sent.client.name} gets no reply to {name} of {sent.sent_at:.6f}, without any fault")
+
+    def learn_member(self, client: SimulatedClient, member_id: str) -> None:
+        """A client got a member id."""
+        self.checker.hosts.setdefault(member_id, set()).add(client.host)
+
+    # Called by the broker.
+
+    def _handled(self, header: RequestHeader, frame: bytes, effect: Effect, connection: BrokerConnection) -> None:
+        sent = self.requests.get(header.correlation_id)
+        if header.client_id == CLIENT_ID or sent is None or sent.client.name != header.client_id:
+            self.timeline.after(OWN_REQUEST_SECONDS, lambda: effect.show(self.timeline.now))
+            return
+        if sent.effect is not None:
+            raise Violation(f"the broker gets request {sent.correlation} of {header.client_id} twice")
+        if frame != sent.frame:
+            raise Violation(f"the broker gets another request than {header.client_id} sent: {sent.request}")
+        if connection.owner not in (None, header.client_id):
+            raise Violation(f"a request of {header.client_id} is on the connection of {connection.owner}")
+        connection.owner = header.client_id
+        sent.effect = effect
+
+    def _broker_replied(self, header: RequestHeader, reply: bytes) -> None:
+        sent = self.requests.get(header.correlation_id)
+        if sent is not None and sent.client.name == header.client_id:
+            sent.broker_reply = reply
+            if is_question(sent.request):
+                numbers, groups = self.kafka.history.numbers(), groups_of(sent.request, sent.version)
+                sent.seen = {group_id: numbers[group_id] for group_id in groups or numbers if group_id in numbers}
+
+    def _completed(self, group_id: str, generation: int, size: int) -> None:
+        self.timeline.note(f"broker completes generation {generation} of {group_id} with {size} members")
+        is_sure = group_id not in self._unsure
+        self._unsure.discard(group_id)
+        if self.highest_limit is not None and size > self.highest_limit and is_sure:
+            raise Violation(f"generation {generation} of {group_id} has {size} members, above {self.highest_limit}")
+
+    def _sidecar_changed(self) -> None:
+        """A sidecar has started or ended. Joins that were on their way may still begin a rebalance."""
+
+        def look() -> None:
+            self._unsure |= self.kafka.rebalancing()
+
+        look()
+        self.timeline.after(LOST_REQUEST_SECONDS, look)
+
+    # The run.
+
+    def too_large(self) -> list[str]:
+        """Returns the stable groups above the limit. The sidecar must shrink them."""
+        limit = self.highest_limit
+        return [] if limit is None else [each for each, size in self.kafka.sizes().items() if size > limit]
+
+    def check_always(self) -> None:
+        """Checks what must hold at any time."""
+        if self.host.errors:
+            raise Violation(f"the sidecar has logged an error: {self.host.errors[0]}")
+
+    def settle(self) -> None:
+        """Lets the sidecar do what it can do now, and checks what must hold."""
+        self.host.settle()
+        self.check_always()
+
+    def check_tables(self) -> None:
+        """Checks that every table of the sidecar is within its bound."""
+        if (sidecar := self.host.sidecar) is not None:
+            for table in sidecar._brokers.tables():
+                if table.entries > MAX_TABLE_ENTRIES:
+                    raise Violation(f"a table is larger than its bound: {table}")
+
+    @property
+    def askers(self) -> list[Asker]:
+        """The clients that ask about groups."""
+        return [each for each in self.clients if isinstance(each, Asker)]
