@@ -301,7 +301,8 @@ def test_balanced_upstream(stage: Stage, tmp_path: Path) -> None:
             [stored] = client.committed([TopicPartition(TOPIC, 0)], GIVE_UP_SECONDS)
             assert stored.offset == 7
         for _ in range(3):
-            listed = AdminClient(bootstrap).list_consumer_groups().result(GIVE_UP_SECONDS).valid
+            admin = AdminClient(bootstrap)
+            listed = admin.list_consumer_groups().result(GIVE_UP_SECONDS).valid
             assert names <= {group.group_id for group in listed}
 
         def shown() -> Counter[str]:
@@ -309,6 +310,8 @@ def test_balanced_upstream(stage: Stage, tmp_path: Path) -> None:
             return Counter(group["group"] for group in groups if group["group"] in names)
 
         until(lambda: shown() == dict.fromkeys(names, 1), "each group is shown once")
+        copies = json.loads(gateway.get("/readyz")[1])["offsets_log"]
+        assert set(copies) == {host_port(broker.direct) for broker in stage.brokers}
         assert gateway.metric("group_sidecar_bypassing_records_total") == 0
 
 
