@@ -225,10 +225,12 @@ class Gateway:
         """Returns a session of a client of the broker at an address. `peer`: where the broker connection leads.
 
         Raises:
-            NotServed: the cluster was unreachable a moment ago, so it is not known which broker this is.
+            NotServed: it is not known which broker this is. The cluster was unreachable when the client was accepted,
+                or the brokers' own addresses have become known since then.
         """
-        if address in self._bootstrap.servers and address not in self._address_book.upstreams.values():
-            if self.unreachable:
+        upstreams = self._address_book.upstreams
+        if address in self._bootstrap.servers and address not in upstreams.values():
+            if self.unreachable or upstreams:
                 raise NotServed
             self._unnamed = peer, address
         elif address not in self._served and self._unnamed and peer == self._unnamed[0]:
