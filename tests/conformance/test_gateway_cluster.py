@@ -252,8 +252,8 @@ def groups_of(stage: Stage) -> set[str]:
     return {group.group_id for group in listed.valid}
 
 
-def test_clients_begin_while_first_broker_is_down(stage: Stage) -> None:
-    """While the broker for clients that have just begun is down, another broker serves them."""
+def test_lost_bootstrap_broker_is_replaced(stage: Stage) -> None:
+    """While the bootstrap broker is down, another broker serves the clients that come to the bootstrap address."""
 
     def is_served() -> bool:
         try:

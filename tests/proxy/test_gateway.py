@@ -1,4 +1,4 @@
-"""A gateway with a port for each broker, and the broker for clients that have just begun."""
+"""A gateway with a port for each broker, and its bootstrap broker."""
 
 import socket
 from unittest.mock import AsyncMock, Mock
@@ -87,7 +87,7 @@ async def test_gateway_connects_clients_to_named_brokers(nursery: trio.Nursery) 
 
 
 async def test_gateway_leaves_lost_broker(nursery: trio.Nursery) -> None:
-    """If the broker for new clients is lost, the next one serves them, even if no client has tried."""
+    """If the bootstrap broker is lost, the next broker replaces it, even if no client has tried to connect."""
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     other = await cluster.start(nursery, 2)
