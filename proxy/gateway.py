@@ -245,7 +245,7 @@ class Gateway:
             opened = self._node_ports.open(node_id)
             self._listener.serve(opened, self._node_port(node_id))
             number = port_of(opened)
-        upstream = str(self._address_book.upstream(node_id))
+        upstream = str(self._address_book.upstreams[node_id])
         log.info("node opened", node=node_id, name=self._names.name(node_id), port=number, upstream=upstream)
         return number
 
