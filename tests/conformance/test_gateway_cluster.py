@@ -292,7 +292,7 @@ def test_balanced_upstream(stage: Stage, tmp_path: Path) -> None:
         SidecarProcess(tmp_path, listen=listen, upstream=at, settings=settings) as gateway,
         ExitStack() as stack,
     ):
-        bootstrap = {"bootstrap.servers": host_port(listen)}
+        bootstrap: dict[str, Any] = {"bootstrap.servers": host_port(listen)}
         for name in sorted(names):
             client = Consumer({**bootstrap, "group.id": name, "enable.auto.commit": False})
             stack.callback(client.close)
