@@ -275,7 +275,7 @@ class Balancer(CopyingProxy):
 
     def __init__(self, at: Address, brokers: Sequence[KafkaBroker]) -> None:
         super().__init__(at, brokers[0].direct)
-        self._rotation = cycle(broker.direct for broker in brokers)
+        self._rotation = cycle(Address(*broker.direct) for broker in brokers)
 
     def upstream(self) -> Address:
         """See `CopyingProxy`."""
