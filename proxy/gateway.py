@@ -119,20 +119,18 @@ class Gateway:
     @property
     def bootstrap_address(self) -> str:
         """The address of the broker for clients that have just begun, or that could not be asked for the nodes."""
-        return self.unreachable.broker if self.unreachable else str(self._bootstrap.address)
+        return self.unreachable.broker if self.unreachable and not self.is_reachable else str(self._bootstrap.address)
 
     @property
     def was_probed(self) -> bool:
         """Whether it is known whether clients that have just begun can reach a broker."""
         broker = self._served.get(self._bootstrap.address)
-        if self.unreachable or broker is None:
-            return self.was_asked.is_set()
-        return broker.state.reachability.was_probed
+        return self.was_asked.is_set() if broker is None else broker.state.reachability.was_probed
 
     @property
     def is_reachable(self) -> bool:
         """Whether clients that have just begun can reach a broker."""
-        if self.unreachable is None and self._bootstrap.address in self._served:
+        if self._bootstrap.address in self._served:
             return self._served.is_reachable(self._bootstrap.address)
         return self.was_asked.is_set() and self.unreachable is None
 
@@ -166,7 +164,7 @@ class Gateway:
             # If a broker is unnamed, only a client's connection shows which broker has a copy already.
             if self._nodes_are_open and self.unreachable is None and self._unnamed is None:
                 self._broker_at(self._bootstrap.address)
-            await trio.sleep(self._attempts.pause() if self._attempts.failures else NODES_SECONDS)
+            await trio.sleep(self._attempts.pause() if self._is_refused else NODES_SECONDS)
 
     def _has_lost_broker(self) -> bool:
         """Returns whether the broker for clients that have just begun is unreachable, and then chooses another one."""

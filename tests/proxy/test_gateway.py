@@ -14,6 +14,7 @@ from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.proxy import gateway
+from group_sidecar.proxy.admin.sources import Unreachable
 from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, connect
@@ -224,6 +225,23 @@ async def test_gateway_asks_again_after_all_brokers_moved(nursery: trio.Nursery)
                 pass
         async with connect(*at.listen) as client:
             assert {node.id for node in await brokers(client)} == {1, 2}
+    nursery.cancel_scope.cancel()
+
+
+async def test_gateway_is_ready_while_its_broker_is(nursery: trio.Nursery) -> None:
+    """Until the gateway has asked again at a broker that serves its clients, a lost address does not count."""
+    cluster = Cluster()
+    await cluster.start(nursery, 1)
+    upstream, _ = await cluster.balanced(nursery)
+    running = Sidecar(configured(upstream=str(upstream), mode="gateway"))
+    await nursery.start(running.run, trio.Event())
+    is_ready = {str(cluster.nodes[1]): {"reachable": True, "accepting": True}}
+    with trio.fail_after(10):
+        while running._readiness() != is_ready:
+            await wait_all_tasks_blocked(0.01)
+    assert running._gateway is not None
+    running._gateway.unreachable = Unreachable(str(upstream), 0.0, "lost")
+    assert running._readiness() == is_ready
     nursery.cancel_scope.cancel()
 
 
