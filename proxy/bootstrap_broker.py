@@ -26,19 +26,33 @@ class BootstrapBroker:
         self._skipped: dict[Address, int] = {}
         """By address, the number of its last failure. Failures are counted from 1, over all addresses."""
         self._failures = 0
+        self._chosen = 0
+        """The id of the chosen node."""
+        self._chosen_among = 0, 0
+        """The number of nodes and of failures when that node was chosen."""
 
     @property
     def address(self) -> Address:
         """The address of the bootstrap broker. While no broker is known, one of `servers`."""
-        return min(self._candidates(), key=lambda each: self._skipped.get(each, 0))
+        if not self._nodes:
+            return min(self.servers, key=self._skipped_at)
+        among = len(self._nodes), self._failures
+        if among != self._chosen_among:  # It is called for each client, and a cluster may have a thousand nodes.
+            self._chosen = min(sorted(self._nodes), key=lambda node_id: self._skipped_at(self._nodes[node_id]))
+            self._chosen_among = among
+        return self._nodes[self._chosen]
+
+    def to_ask(self) -> Sequence[Address]:
+        """Returns the addresses at which the gateway asks for the brokers: the bootstrap broker, then the servers."""
+        return list(dict.fromkeys((self.address, *self.servers)))
 
     def skip(self, address: Address) -> None:
         """Notes that an address cannot be reached. Of all addresses, it is now the last choice."""
         self._failures += 1
-        candidates = self._candidates()
+        candidates = set(self._nodes.values() or self.servers)
         self._skipped = {each: at for each, at in self._skipped.items() if each in candidates}
         if address in candidates:
             self._skipped[address] = self._failures
 
-    def _candidates(self) -> Sequence[Address]:
-        return [self._nodes[node_id] for node_id in sorted(self._nodes)] or self.servers
+    def _skipped_at(self, address: Address) -> int:
+        return self._skipped.get(address, 0)

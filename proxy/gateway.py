@@ -19,7 +19,7 @@ from group_sidecar.proxy.admin.sources import Unreachable
 from group_sidecar.proxy.bootstrap_broker import BootstrapBroker
 from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.group_queries import Node, brokers
-from group_sidecar.proxy.broker.kafka_client import BrokerError, BrokerUnreachable
+from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, BrokerTimeout, BrokerUnreachable
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.session import Session
@@ -67,7 +67,8 @@ class Gateway:
     Attributes:
         was_asked: set when the first attempt to learn the cluster's nodes has ended. No client is accepted before,
             because the gateway would not know which broker it is connected to.
-        unreachable: the address that could not be reached when the gateway asked for the nodes; None if one could.
+        unreachable: the address that could not be asked for the nodes, although no broker refused to tell; None if a
+            broker was asked.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Gateway:
     @property
     def bootstrap_address(self) -> str:
         """The address of the bootstrap broker, or the one that could not be asked for the nodes."""
-        return self.unreachable.broker if self.unreachable else str(self._bootstrap.address)
+        return self.unreachable.broker if self.unreachable and not self.is_reachable else str(self._bootstrap.address)
 
     @property
     def was_probed(self) -> bool:
@@ -145,59 +146,85 @@ class Gateway:
     def reachability_changed(self, address: Address, is_reachable: bool) -> None:
         """Called when a client's broker connection has failed, and when it is established again after that."""
         if not is_reachable:
-            self._bootstrap.skip(address)
+            self._skip(address)
 
     async def watch(self) -> None:
         """Opens the ports of all nodes once, for clients that know these ports from before a restart.
 
-        After that, watches the bootstrap broker, and chooses another one if it is unreachable. A client's failed
-        connection has the same effect, but no client may come while the gateway is not ready. Never returns.
+        After that, watches the bootstrap broker. If it is unreachable, chooses another one, and asks for the nodes
+        again, because all of them may have got other addresses. A client's failed connection also changes the choice,
+        but no client may come while the gateway is not ready. Never returns.
         """
         while True:
-            if self._nodes_are_open:
-                self._watch_bootstrap_broker()
-            else:
+            if not self._nodes_are_open or self.unreachable or self._leave_lost_broker():
                 try:
                     await self._learn_nodes()
                 finally:
                     self.was_asked.set()
-            await trio.sleep(self._attempts.pause() if self._attempts.failures else NODES_SECONDS)
+            # If a broker is unnamed, only a client's connection shows which broker has a copy already.
+            if self._nodes_are_open and self.unreachable is None and self._unnamed is None:
+                self._broker_at(self._bootstrap.address)
+            await trio.sleep(self._attempts.pause() if self._is_refused else NODES_SECONDS)
 
-    def _watch_bootstrap_broker(self) -> None:
+    def _leave_lost_broker(self) -> bool:
+        """Chooses another bootstrap broker if the present one is unreachable. Returns whether it was."""
         broker = self._served.get(self._bootstrap.address)
-        if broker is not None and broker.state.reachability.unreachable:
-            self._bootstrap.skip(self._bootstrap.address)
-        if self._unnamed is None:  # Otherwise only a client's connection shows which broker has a copy already.
-            self._broker_at(self._bootstrap.address)
+        if broker is None or not broker.state.reachability.unreachable:
+            return False
+        self._skip(self._bootstrap.address)
+        return True
+
+    def _skip(self, address: Address) -> None:
+        """Notes that an address cannot be reached, and logs if another broker serves new clients therefore."""
+        before = self._bootstrap.address
+        self._bootstrap.skip(address)
+        if self._address_book.upstreams and self._bootstrap.address != before:
+            log.warning("another bootstrap broker", address=str(self._bootstrap.address), before=str(before))
 
     async def _learn_nodes(self) -> None:
         """Asks the cluster for its nodes, and opens their ports. Closes the passed ports of nodes that it lacks."""
-        for _ in self._bootstrap.servers:
-            address = self._bootstrap.address
+        unreachable, is_refused = self.unreachable, False
+        for address in self._bootstrap.to_ask():
             try:
-                async with self._credentials.connect(address) as client:
-                    nodes = await brokers(client)
-            except BrokerUnreachable as error:
-                self._bootstrap.skip(address)
-                since = self.unreachable.since if self.unreachable else time.time()
-                self.unreachable, self._is_refused = Unreachable(str(address), since, str(error)), False
-                self._log_failure(error)
+                nodes = await self._nodes_at(address)
             except (BrokerError, DecodeError) as error:
+                if not _is_refusal(error):
+                    self._skip(address)
+                    since = unreachable.since if unreachable else time.time()
+                    unreachable = Unreachable(str(address), since, str(error))
+                    self._log_failure(error)
+                    continue
                 # The broker refuses the sidecar's own connection. Replies to clients will name the nodes.
-                self.unreachable, self._is_refused = None, True
-                self._attempts.failures += 1
+                is_refused = True
+                if self._address_book.upstreams:
+                    break
                 self._log_failure(error)
-                return
             else:
                 self.unreachable, self._is_refused, self._attempts.failures = None, False, 0
-                if nodes and self._open_all(nodes):
-                    self._nodes_are_open = True
-                    self._node_ports.close_unused()
+                self._open_listed(nodes)
                 return
+        self.unreachable, self._is_refused = None if is_refused else unreachable, is_refused
+        self._attempts.failures += is_refused
+
+    async def _nodes_at(self, address: Address) -> Sequence[Node]:
+        """Asks at an address for the cluster's nodes. Raises BrokerError and DecodeError."""
+        async with self._credentials.connect(address) as client:
+            nodes = await brokers(client)
+        if named := [each for each in nodes if each.id >= 0 and each.host]:
+            return named
+        raise BrokerUnreachable(f"{address} names no brokers")  # It may be about to join the cluster.
+
+    def _open_listed(self, nodes: Sequence[Node]) -> None:
+        """Opens the ports of the nodes that the cluster has. The others are the last choice for new clients."""
+        if self._open_all(nodes):
+            self._nodes_are_open = True
+            self._node_ports.close_unused()
+        for gone in set(self._address_book.upstreams.values()) - {each.address for each in nodes}:
+            self._skip(gone)
 
     def _log_failure(self, error: Exception) -> None:
         if times := self._log_throttle.due(str(error)):
-            log.warning("the cluster's nodes are not known", cause=str(error), times=times)
+            log.warning("the cluster cannot be asked for its nodes", cause=str(error), times=times)
 
     def _port_by_name(self, bootstrap: ClientPort, server_name: str | None) -> ClientPort | None:
         """Returns the port to which a name leads at the only port of a gateway, or None if it leads to no broker.
@@ -256,3 +283,14 @@ class Gateway:
             with suppress(ListenError):  # It is logged, and the other nodes are served.
                 self._address_book.advertise(node.id, node.host, node.port)
         return not self._node_ports.failed
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether an address that does not name the nodes may nevertheless lead to a broker that serves clients.
+
+    A load balancer that reaches no broker may accept a connection, and close it or never answer.
+    """
+    if isinstance(error, BrokerClosed):
+        # Nothing was answered on a plain connection. After an answer, the broker may want SASL.
+        return error.may_require != "TLS"
+    return not isinstance(error, BrokerUnreachable | BrokerTimeout)

@@ -1,5 +1,7 @@
 """The choice of a gateway's bootstrap broker. test_gateway.py runs whole gateways."""
 
+from collections.abc import Iterator
+
 from group_sidecar.proxy.bootstrap_broker import BootstrapBroker
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -55,3 +57,32 @@ def test_failures_of_vanished_addresses_are_forgotten() -> None:
         assert chosen.address == nodes[1]
     chosen.skip(FIRST)
     assert chosen._skipped == {}
+
+
+def test_choice_among_many_nodes_is_kept() -> None:
+    """The choice is made once, and not for each client: a cluster may have a thousand nodes."""
+
+    class Counted(dict[int, Address]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[int]:
+            self.walks += 1
+            return super().__iter__()
+
+    nodes = Counted({1: ONE, 2: TWO, 3: THREE})
+    chosen = BootstrapBroker((FIRST,), nodes)
+    assert [chosen.address for _ in range(5)] == [ONE] * 5
+    assert nodes.walks == 1
+    chosen.skip(ONE)
+    assert [chosen.address for _ in range(5)] == [TWO] * 5
+    assert nodes.walks == 2
+
+
+def test_servers_are_asked_after_chosen_broker() -> None:
+    """The gateway asks the chosen broker first, and then at each configured address."""
+    nodes: dict[int, Address] = {}
+    chosen = BootstrapBroker((FIRST, SECOND), nodes)
+    chosen.skip(FIRST)
+    assert chosen.to_ask() == [SECOND, FIRST]
+    nodes[1] = ONE
+    assert chosen.to_ask() == [ONE, FIRST, SECOND]

@@ -1,6 +1,9 @@
 """A gateway with a port for each broker, and its bootstrap broker."""
 
+import json
 import socket
+from collections.abc import Callable
+from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -8,8 +11,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
-from group_sidecar.codecs.messages.metadata import MetadataRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
+from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.proxy import gateway
+from group_sidecar.proxy.admin.sources import Unreachable
+from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, connect
 from group_sidecar.proxy.dataplane.outcomes import Origin
@@ -17,8 +23,10 @@ from group_sidecar.proxy.listeners.admission import NotServed
 from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.served_brokers import ServedBrokers
+from group_sidecar.proxy.sidecar import Sidecar
 from tests.kafka.processes import free_addresses
 from tests.proxy.fakes import ANY_PORT, FakeBroker
+from tests.proxy.scripted_broker import HangUp, NoReply, ScriptedBroker
 from tests.proxy.whole_sidecar import Cluster, configured, get, ready, sidecar
 
 
@@ -128,6 +136,145 @@ async def test_gateway_finds_cluster_at_further_address(nursery: trio.Nursery) -
     settings = {"mode": "gateway", "gateway": {"bootstrap_servers": [str(other)]}}
     async with sidecar(Address(host, gone), **settings) as (at, _), connect(*at.listen) as client:
         assert {node.id for node in await brokers(client)} == {2}
+    nursery.cancel_scope.cancel()
+
+
+async def silent(stream: trio.abc.Stream) -> None:
+    """Never answers."""
+    await trio.sleep_forever()
+
+
+async def closing(stream: trio.abc.Stream) -> None:
+    """Closes each connection at once, as a load balancer does that reaches no broker."""
+    await stream.aclose()
+
+
+async def empty(stream: trio.abc.Stream) -> None:
+    """Names no brokers."""
+    await ScriptedBroker({MetadataRequest: MetadataResponse(brokers=(), topics=())}).serve(stream)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the gateway wait for a reply for a moment only."""
+    connect_patiently = OwnCredentials.connect
+
+    def connect_hastily(own: OwnCredentials, address: Address, **more: Any) -> Any:
+        return connect_patiently(own, address, timeout=0.5, **more)
+
+    monkeypatch.setattr(OwnCredentials, "connect", connect_hastily)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("serve", [silent, closing, empty])
+async def test_address_without_brokers_is_unreachable(serve: Callable[[trio.abc.Stream], Any]) -> None:
+    """At an address that accepts connections and leads to no broker, no client is served, and /readyz says so."""
+    async with trio.open_nursery() as nursery:
+        upstream = await nursery.start(FakeBroker(serve).run)
+        async with sidecar(upstream, mode="gateway") as (at, _):
+            with pytest.raises(BrokerError):
+                async with connect(*at.listen) as client:
+                    await brokers(client)
+            status, body = await get(at.admin, "/readyz")
+            told = json.loads(body)
+            assert (status, told["brokers"][str(upstream)]["reachable"]) == (503, False)
+            assert "offsets_log" not in told  # There is no copy of a broker that nobody knows.
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("serve", [silent, closing, empty])
+async def test_address_without_brokers_is_left(serve: Callable[[trio.abc.Stream], Any]) -> None:
+    """If `upstream` leads to no broker, the gateway learns the brokers at the next address."""
+    cluster = Cluster()
+    async with trio.open_nursery() as nursery:
+        upstream = await nursery.start(FakeBroker(serve).run)
+        other = await cluster.start(nursery, 2)
+        settings = {"mode": "gateway", "gateway": {"bootstrap_servers": [str(other)]}}
+        async with sidecar(upstream, **settings) as (at, _):
+            assert (await ready(at))["brokers"].keys() == {str(other)}
+            async with connect(*at.listen) as client:
+                assert {node.id for node in await brokers(client)} == {2}
+        nursery.cancel_scope.cancel()
+
+
+async def test_refused_gateway_asks_next_address(nursery: trio.Nursery) -> None:
+    """If the broker at `upstream` refuses the gateway, the gateway still learns the brokers at the next address."""
+    cluster = Cluster()
+    other = await cluster.start(nursery, 2)
+    refusing = ScriptedBroker({MetadataRequest: HangUp()})
+    upstream = await nursery.start(FakeBroker(refusing.serve).run)
+    settings = {"mode": "gateway", "gateway": {"bootstrap_servers": [str(other)]}}
+    async with sidecar(upstream, **settings) as (at, _), connect(*at.listen) as client:
+        assert {node.id for node in await brokers(client)} == {2}
+    nursery.cancel_scope.cancel()
+
+
+async def test_gateway_asks_again_after_all_brokers_moved(nursery: trio.Nursery) -> None:
+    """If all brokers get other addresses at once, the gateway finds them again at `upstream`."""
+    cluster = Cluster()
+    for node_id in (1, 2):
+        await cluster.start(nursery, node_id)
+    upstream, _ = await cluster.balanced(nursery)
+    async with sidecar(upstream, mode="gateway") as (at, _):
+        await ready(at)
+        for node_id in (1, 2):
+            await cluster.stop(node_id)
+            await cluster.start(nursery, node_id)
+        with trio.fail_after(20):
+            while str(cluster.nodes[1]) not in (await ready(at))["brokers"]:
+                pass
+        async with connect(*at.listen) as client:
+            assert {node.id for node in await brokers(client)} == {1, 2}
+    nursery.cancel_scope.cancel()
+
+
+async def test_gateway_is_ready_while_its_broker_is(nursery: trio.Nursery) -> None:
+    """Until the gateway has asked again at a broker that serves its clients, a lost address does not count."""
+    cluster = Cluster()
+    await cluster.start(nursery, 1)
+    upstream, _ = await cluster.balanced(nursery)
+    running = Sidecar(configured(upstream=str(upstream), mode="gateway"))
+    await nursery.start(running.run, trio.Event())
+    is_ready = {str(cluster.nodes[1]): {"reachable": True, "accepting": True}}
+    with trio.fail_after(10):
+        while running._readiness() != is_ready:
+            await wait_all_tasks_blocked(0.01)
+    assert running._gateway is not None
+    running._gateway.unreachable = Unreachable(str(upstream), 0.0, "lost")
+    assert running._readiness() == is_ready
+    nursery.cancel_scope.cancel()
+
+
+async def test_successor_waits_for_copy(nursery: trio.Nursery) -> None:
+    """As soon as a gateway knows the brokers, the copy of the broker for new clients exists, and is not loaded yet."""
+    cluster = Cluster()
+    upstream = await cluster.start(nursery, 1)
+    cluster.scripted[1].answers[ListGroupsRequest] = NoReply()
+    running = Sidecar(configured(upstream=str(upstream), mode="gateway"))
+    nursery.start_soon(running.run, trio.Event())
+    await wait_all_tasks_blocked()
+    assert running._gateway is not None
+    with trio.fail_after(10):
+        await running._gateway.was_asked.wait()
+    assert running._gateway.is_loaded
+    assert not running._is_loaded()
+    nursery.cancel_scope.cancel()
+
+
+async def test_client_from_before_the_nodes_were_known(nursery: trio.Nursery) -> None:
+    """A client whose connection to a bootstrap address took until the nodes were known must try again."""
+    cluster = Cluster()
+    await cluster.start(nursery, 1)
+    upstream, _ = await cluster.balanced(nursery)
+    running = Sidecar(configured(upstream=str(upstream), mode="gateway"))
+    await nursery.start(running.run, trio.Event())
+    port = running._client_port(next(iter(running._listeners)))
+    with trio.fail_after(10):
+        while port.upstream() == upstream:
+            await wait_all_tasks_blocked(0.01)
+    with pytest.raises(NotServed):
+        port.new_session(Origin("10.0.0.1"), upstream, upstream)
     nursery.cancel_scope.cancel()
 
 
