@@ -117,6 +117,11 @@ class Gateway:
         return self._nodes_are_open or self._is_refused
 
     @property
+    def bootstrap(self) -> Address:
+        """The address of the bootstrap broker. While no broker is known, an address at which the cluster may be."""
+        return self._bootstrap.address
+
+    @property
     def bootstrap_address(self) -> str:
         """The address of the bootstrap broker, or the one that could not be asked for the nodes."""
         return self.unreachable.broker if self.unreachable and not self.is_reachable else str(self._bootstrap.address)

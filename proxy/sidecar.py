@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -39,6 +39,7 @@ from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness, Unreachable
 from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
@@ -306,7 +307,7 @@ class Sidecar:
         self._fact_counters = FactCounters(CollectorRegistry(), max_groups=limits.groups)
         self._recorder = FlightRecorder(limits.flight_recorder, began=time.time())
         self._event_log = EventLog()
-        self._journal_writer = _journal_writer(self._config)
+        self._journal_writer = _journal_writer(self._config, self._gateway)
         self._unpublished = (self._fact_counters.observe, self._recorder.observe)
         """The observers that also get facts which another process publishes."""
         self._observers = (*self._unpublished, self._event_log.observe, self._write_to_journal)
@@ -493,6 +494,8 @@ class Sidecar:
 
     async def _run_journal(self, writer: JournalWriter) -> None:
         await self.hand_over.alone.wait()
+        if self._gateway:
+            await self._gateway.was_asked.wait()
         await writer.run(self._sources, self._epoch, self._supervisor)
 
     def _started_fields(self, addresses: Addresses) -> dict[str, str | None]:
@@ -647,12 +650,16 @@ def _connection_manager(config: Config, poller: Poller) -> ConnectionManager:
     )
 
 
-def _journal_writer(config: Config) -> JournalWriter | None:
+def _journal_writer(config: Config, gateway: Gateway | None) -> JournalWriter | None:
     """Returns the writer of the journal, or None if no journal is configured."""
     if config.journal is None:
         return None
     own = config.own_connection_in_force
-    connect = partial(OwnCredentials(own).connect, own.address or config.broker_address)
+    credentials = OwnCredentials(own)
+
+    def connect() -> AbstractAsyncContextManager[KafkaClient]:
+        return credentials.connect(gateway.bootstrap if gateway else own.address or config.broker_address)
+
     return JournalWriter(config.sidecar_id, config.journal, connect)
 
 

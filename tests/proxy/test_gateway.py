@@ -11,8 +11,10 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
+from group_sidecar.codecs.messages.init_producer_id import InitProducerIdRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
+from group_sidecar.codecs.messages.produce import ProduceRequest
 from group_sidecar.proxy import gateway
 from group_sidecar.proxy.admin.sources import Unreachable
 from group_sidecar.proxy.broker.authentication import OwnCredentials
@@ -78,18 +80,28 @@ async def test_gateway_recognizes_bootstrap_alias(nursery: trio.Nursery, monkeyp
     nursery.cancel_scope.cancel()
 
 
+def topics_asked(broker: ScriptedBroker) -> set[str | None]:
+    """Returns the names of the topics that were asked for in Metadata requests."""
+    return {topic.name for request in broker.requests(MetadataRequest) for topic in request.topics or ()}
+
+
 async def test_gateway_connects_clients_to_named_brokers(nursery: trio.Nursery) -> None:
     """The bootstrap address may lead to any broker. The gateway asks there for the brokers only, and has no copy."""
     cluster = Cluster()
     for node_id in (1, 2):
         await cluster.start(nursery, node_id)
     upstream, balancer = await cluster.balanced(nursery)
-    async with sidecar(upstream, mode="gateway") as (at, _):
+    for each in (*cluster.scripted.values(), balancer):
+        each.answers |= {InitProducerIdRequest: HangUp(), ProduceRequest: HangUp()}  # The journal needs these APIs.
+    async with sidecar(upstream, mode="gateway", journal={"topic": "records"}) as (at, _):
         assert (await ready(at))["brokers"].keys() == {str(cluster.nodes[1])}
         before = len(cluster.scripted[1].requests(MetadataRequest))
         async with connect(*at.listen) as client:
             assert {node.id for node in await brokers(client)} == {1, 2}
         assert len(cluster.scripted[1].requests(MetadataRequest)) > before
+        with trio.fail_after(10):
+            while "records" not in topics_asked(cluster.scripted[1]):  # The journal asks for its topic.
+                await ready(at)
         assert [type(request) for request, _ in balancer.asked] == [MetadataRequest]
     nursery.cancel_scope.cancel()
 
