@@ -382,7 +382,7 @@ ADMIN_TOKEN_REFUSALS = _counter(
 # The background tasks.
 TASK_FAILURES = _counter(
     "task_failures_total",
-    "Unexpected failures of a background task of the sidecar, each of which is restarted; the log has the cause.",
+    "Failures of a background task of the sidecar, and failed successors (hand_over); the log has the cause.",
     "task",
 )
 

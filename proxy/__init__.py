@@ -13,7 +13,7 @@
 - `commandline/`: ``group-sidecar groups`` and ``group-sidecar fleet``
 - `checks/`: what ``group-sidecar check-config`` checks beyond single settings
 - `served_brokers`: the brokers that this sidecar serves, and the background tasks of each
-- `bootstrap`: the broker to which the bootstrap port of a gateway leads
+- `bootstrap_broker`: the broker to which a gateway connects the clients that come to its bootstrap address
 - `gateway`: which port and which name of a gateway lead to which broker
 - `hand_over`: what this process may do while its predecessor or its successor runs, during a hot restart
 - `sidecar`: starts and stops everything in order

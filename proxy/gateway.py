@@ -1,7 +1,7 @@
 """Decides which port and which name of a gateway lead to which broker, and opens the ports of new brokers.
 
-`sidecar` creates the `Gateway`, which no other mode needs. `node_ports` opens the sockets, and `bootstrap` chooses the
-broker for clients that have just begun.
+`sidecar` creates the `Gateway`, which no other mode needs. `node_ports` opens the sockets, and `bootstrap_broker`
+chooses the broker for clients that come to the bootstrap address.
 """
 
 import socket
@@ -16,7 +16,7 @@ import trio
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.metrics.listener_counters import ListenerCounters
 from group_sidecar.proxy.admin.sources import Unreachable
-from group_sidecar.proxy.bootstrap import BootstrapBroker
+from group_sidecar.proxy.bootstrap_broker import BootstrapBroker
 from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.group_queries import Node, brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerError, BrokerUnreachable
@@ -33,7 +33,7 @@ from group_sidecar.proxy.runtime.logging import LogThrottle, log
 from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
 
 NODES_SECONDS = 1.0
-"""Seconds between two looks at the cluster: whether its nodes are known, and whether clients can begin."""
+"""Seconds between two attempts to learn the cluster's nodes, and between two checks of the bootstrap broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,16 @@ class Gateway:
 
     Args:
         config: the settings.
-        listener: the listener through which clients come.
+        listener: the listener at which clients connect.
         served: the brokers that have a copy already.
         broker_at: returns the broker at an address, and creates its copy at the first call.
         new_session: makes a session of a client of a broker.
         passed: the sockets that a predecessor has passed, by broker id.
 
     Attributes:
-        was_asked: set when the first attempt to learn the cluster's nodes has ended. Clients that connect before would
-            be connected to a broker that nobody knows.
-        unreachable: the broker that could not be reached when the gateway asked for the nodes; None if a broker could.
+        was_asked: set when the first attempt to learn the cluster's nodes has ended. No client is accepted before,
+            because the gateway would not know which broker it is connected to.
+        unreachable: the address that could not be reached when the gateway asked for the nodes; None if one could.
     """
 
     def __init__(
@@ -117,18 +117,18 @@ class Gateway:
 
     @property
     def bootstrap_address(self) -> str:
-        """The address of the broker for clients that have just begun, or that could not be asked for the nodes."""
+        """The address of the bootstrap broker, or the one that could not be asked for the nodes."""
         return self.unreachable.broker if self.unreachable else str(self._bootstrap.address)
 
     @property
     def was_probed(self) -> bool:
-        """Whether it is known whether clients that have just begun can reach a broker."""
+        """Whether it is known if the bootstrap broker can be reached."""
         broker = self._served.get(self._bootstrap.address)
         return self.was_asked.is_set() if broker is None else broker.state.reachability.was_probed
 
     @property
     def is_reachable(self) -> bool:
-        """Whether clients that have just begun can reach a broker."""
+        """Whether the bootstrap broker can be reached."""
         if self._bootstrap.address in self._served:
             return self._served.is_reachable(self._bootstrap.address)
         return self.was_asked.is_set() and self.unreachable is None
@@ -138,7 +138,7 @@ class Gateway:
         return self._address_book.advertise(node_id, host, port)
 
     def bootstrap_port(self) -> ClientPort:
-        """Returns the port for clients that have just begun. Names lead to the brokers if they all share this port."""
+        """Returns the port that leads to the bootstrap broker, and by name to each broker if all share this port."""
         port = self._port_to(lambda: self._bootstrap.address)
         return port._replace(by_name=partial(self._port_by_name, port)) if self._settings.one_port else port
 
@@ -150,9 +150,8 @@ class Gateway:
     async def watch(self) -> None:
         """Opens the ports of all nodes once, for clients that know these ports from before a restart.
 
-        After that, watches the broker for clients that have just begun, and chooses another one if it is unreachable.
-        Clients' own connections do this too, but there may be none while a load balancer sees that this sidecar is not
-        ready. Never returns.
+        After that, watches the bootstrap broker, and chooses another one if it is unreachable. A client's failed
+        connection has the same effect, but no client may come while the gateway is not ready. Never returns.
         """
         while True:
             if self._nodes_are_open:
@@ -184,7 +183,7 @@ class Gateway:
                 self.unreachable, self._is_refused = Unreachable(str(address), since, str(error)), False
                 self._log_failure(error)
             except (BrokerError, DecodeError) as error:
-                # The broker is there, and refuses the sidecar. Replies to clients will name the nodes.
+                # The broker refuses the sidecar's own connection. Replies to clients will name the nodes.
                 self.unreachable, self._is_refused = None, True
                 self._attempts.failures += 1
                 self._log_failure(error)
@@ -225,10 +224,12 @@ class Gateway:
         """Returns a session of a client of the broker at an address. `peer`: where the broker connection leads.
 
         Raises:
-            NotServed: the cluster was unreachable a moment ago, so it is not known which broker this is.
+            NotServed: it is not known which broker this is. The cluster was unreachable when the client was accepted,
+                or the brokers' own addresses have become known since then.
         """
-        if address in self._bootstrap.servers and address not in self._address_book.upstreams.values():
-            if self.unreachable:
+        upstreams = self._address_book.upstreams
+        if address in self._bootstrap.servers and address not in upstreams.values():
+            if self.unreachable or upstreams:
                 raise NotServed
             self._unnamed = peer, address
         elif address not in self._served and self._unnamed and peer == self._unnamed[0]:
@@ -244,7 +245,7 @@ class Gateway:
             opened = self._node_ports.open(node_id)
             self._listener.serve(opened, self._node_port(node_id))
             number = port_of(opened)
-        upstream = str(self._address_book.upstream(node_id))
+        upstream = str(self._address_book.upstreams[node_id])
         log.info("node opened", node=node_id, name=self._names.name(node_id), port=number, upstream=upstream)
         return number
 

@@ -4,8 +4,8 @@
 which broker in gateway mode.
 
 In sidecar mode there is one broker and one copy of its coordinator. In gateway mode there is one copy for each broker.
-The copy of the broker for clients that have just begun exists from the start. The copy of another broker is created
-when its first client connects.
+The copy of the bootstrap broker exists from the start. The copy of another broker is created when its first client
+connects.
 
 The file has more than 400 lines because it starts and stops all parts.
 """

@@ -128,6 +128,10 @@ class Member:
         """Sets the assignment."""
         self.assignment = assignment
 
+    def learn_metadata(self, protocol: str, metadata: bytes) -> None:
+        """Sets the metadata for a protocol, as a record or a description of the generation contains it."""
+        self.protocols[protocol] = metadata
+
     def forget_metadata(self) -> None:
         """Forgets the metadata of an earlier generation."""
         self.protocols = {}

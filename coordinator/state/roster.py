@@ -157,7 +157,7 @@ class Roster:
             member.adopt_description(described.client_id, described.client_host)
             member.assignment = described.assignment
             if protocol:
-                member.protocols[protocol] = described.metadata
+                member.learn_metadata(protocol, described.metadata)
             self.members[described.member_id] = member
 
     def forget_metadata(self) -> None:

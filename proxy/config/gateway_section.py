@@ -45,9 +45,9 @@ class Gateway(Section):
     """Settings of the gateway. Used only if `mode` is `gateway`."""
 
     bootstrap_servers: tuple[BootstrapServer, ...] = ()
-    """Further addresses at which the gateway finds the cluster if it cannot at `upstream`. An address may also lead to
-    any broker, as that of a load balancer does: when the gateway knows the brokers, it connects clients to the brokers'
-    own addresses."""
+    """Further addresses at which the gateway looks for the cluster if it cannot find it at `upstream`. Each address may
+    be that of a load balancer. When the gateway knows the brokers, it connects clients to the brokers' own
+    addresses."""
 
     advertise: Annotated[str, AfterValidator(_advertised)] | None = None
     """The host at which clients reach the gateway. Default: the host of `listen`. Required if the host of `listen` is a
@@ -64,7 +64,7 @@ class Gateway(Section):
     """Whether all brokers share the port of `listen`. The name that a client asks for when TLS begins (SNI) chooses the
     broker. Needs `tls`, `bootstrap_names`, and `{node}` in `advertise`."""
     bootstrap_names: tuple[ServerName, ...] = ()
-    """With `one_port`, the names in the clients' `bootstrap.servers`. They lead to the broker at `upstream`. The
+    """With `one_port`, the names in the clients' `bootstrap.servers`. They lead to the bootstrap broker. The
     handshakes of clients that ask for no name, or for another one, are refused."""
     advertised_port: WholeNumber = Field(default=0, ge=0, le=0xFFFF)
     """With `one_port`, the port at which clients reach the gateway. Default: the port of `listen`."""

@@ -33,11 +33,6 @@ class NodePorts:
         self.opened: dict[int, list[socket.socket]] = {}
         self.failed: dict[int, str] = {}
 
-    @property
-    def has_unused(self) -> bool:
-        """Whether passed sockets are left of brokers that have not appeared yet."""
-        return bool(self._passed)
-
     def open(self, node_id: int) -> list[socket.socket]:
         """Opens the port of a broker. Returns the listening sockets.
 

@@ -44,7 +44,7 @@ the new process are ignored until it handles them."""
 
 
 class SuccessorFailed(Exception):
-    """The successor serves no clients. The text is a clause for people."""
+    """The successor serves no clients. The text is a clause for people. `hand_over` logs and counts it."""
 
 
 class Successor:

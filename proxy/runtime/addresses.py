@@ -118,7 +118,3 @@ class AddressBook:
 
     def __contains__(self, node_id: int) -> bool:
         return node_id in self._ports
-
-    def upstream(self, node_id: int) -> Address:
-        """Returns the current address of a node's broker. Raises KeyError for an unknown node."""
-        return self.upstreams[node_id]

@@ -35,7 +35,7 @@ class Task(StrEnum):
     JOURNAL = "journal"
     JOURNAL_TOPIC = "journal_topic"
     NODES = "nodes"
-    """Learning the nodes of the cluster, in a gateway."""
+    """Learning the nodes of the cluster, and watching the bootstrap broker, in a gateway."""
     PROBE = "probe"
     RELIST = "relist"
     """Keeping the list of groups up to date."""

@@ -252,8 +252,8 @@ def groups_of(stage: Stage) -> set[str]:
     return {group.group_id for group in listed.valid}
 
 
-def test_clients_begin_while_first_broker_is_down(stage: Stage) -> None:
-    """While the broker for clients that have just begun is down, another broker serves them."""
+def test_lost_bootstrap_broker_is_replaced(stage: Stage) -> None:
+    """While the bootstrap broker is down, another broker serves the clients that come to the bootstrap address."""
 
     def is_served() -> bool:
         try:
@@ -275,7 +275,7 @@ class Balancer(CopyingProxy):
 
     def __init__(self, at: Address, brokers: Sequence[KafkaBroker]) -> None:
         super().__init__(at, brokers[0].direct)
-        self._rotation = cycle(broker.direct for broker in brokers)
+        self._rotation = cycle(Address(*broker.direct) for broker in brokers)
 
     def upstream(self) -> Address:
         """See `CopyingProxy`."""
@@ -292,7 +292,7 @@ def test_balanced_upstream(stage: Stage, tmp_path: Path) -> None:
         SidecarProcess(tmp_path, listen=listen, upstream=at, settings=settings) as gateway,
         ExitStack() as stack,
     ):
-        bootstrap = {"bootstrap.servers": host_port(listen)}
+        bootstrap: dict[str, Any] = {"bootstrap.servers": host_port(listen)}
         for name in sorted(names):
             client = Consumer({**bootstrap, "group.id": name, "enable.auto.commit": False})
             stack.callback(client.close)
@@ -301,7 +301,8 @@ def test_balanced_upstream(stage: Stage, tmp_path: Path) -> None:
             [stored] = client.committed([TopicPartition(TOPIC, 0)], GIVE_UP_SECONDS)
             assert stored.offset == 7
         for _ in range(3):
-            listed = AdminClient(bootstrap).list_consumer_groups().result(GIVE_UP_SECONDS).valid
+            admin = AdminClient(bootstrap)
+            listed = admin.list_consumer_groups().result(GIVE_UP_SECONDS).valid
             assert names <= {group.group_id for group in listed}
 
         def shown() -> Counter[str]:
@@ -309,6 +310,8 @@ def test_balanced_upstream(stage: Stage, tmp_path: Path) -> None:
             return Counter(group["group"] for group in groups if group["group"] in names)
 
         until(lambda: shown() == dict.fromkeys(names, 1), "each group is shown once")
+        copies = json.loads(gateway.get("/readyz")[1])["offsets_log"]
+        assert set(copies) == {host_port(broker.direct) for broker in stage.brokers}
         assert gateway.metric("group_sidecar_bypassing_records_total") == 0
 
 

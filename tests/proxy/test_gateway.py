@@ -1,7 +1,7 @@
-"""A gateway with a port for each broker, and the broker for clients that have just begun."""
+"""A gateway with a port for each broker, and its bootstrap broker."""
 
 import socket
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import trio
@@ -12,11 +12,14 @@ from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.proxy import gateway
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, connect
+from group_sidecar.proxy.dataplane.outcomes import Origin
+from group_sidecar.proxy.listeners.admission import NotServed
 from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
 from group_sidecar.proxy.runtime.addresses import Address
+from group_sidecar.proxy.served_brokers import ServedBrokers
 from tests.kafka.processes import free_addresses
 from tests.proxy.fakes import ANY_PORT, FakeBroker
-from tests.proxy.whole_sidecar import Cluster, get, ready, sidecar
+from tests.proxy.whole_sidecar import Cluster, configured, get, ready, sidecar
 
 
 async def test_gateway_proxies_all_brokers(nursery: trio.Nursery) -> None:
@@ -84,7 +87,7 @@ async def test_gateway_connects_clients_to_named_brokers(nursery: trio.Nursery) 
 
 
 async def test_gateway_leaves_lost_broker(nursery: trio.Nursery) -> None:
-    """If the broker for new clients is lost, the next one serves them, even if no client has tried."""
+    """If the bootstrap broker is lost, the next broker replaces it, even if no client has tried to connect."""
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     other = await cluster.start(nursery, 2)
@@ -147,6 +150,25 @@ async def test_cluster_that_comes_later_is_asked_first(nursery: trio.Nursery, mo
         async with connect(*at.listen) as client:
             assert {node.id for node in await brokers(client)} == {1}
     nursery.cancel_scope.cancel()
+
+
+def test_client_of_balancer_is_turned_away_when_nodes_are_known() -> None:
+    """The gateway learns the brokers while a client is being connected to a balancer. So that client is not served."""
+    served = Mock()
+    config = configured(upstream="balancer:9092", mode="gateway")
+    whole = gateway.Gateway(config, Mock(), ServedBrokers(), served, Mock(), {})
+    port, origin, peer = whole.bootstrap_port(), Origin("192.0.2.1"), Address("192.0.2.2", 9092)
+    accepted_at = port.upstream()
+    whole.advertise(1, "broker-1", 9092)
+    try:
+        with pytest.raises(NotServed):
+            port.new_session(origin, accepted_at, peer)
+        served.assert_not_called()
+        port.new_session(origin, port.upstream(), peer)
+        served.assert_called_once_with(Address("broker-1", 9092))
+    finally:
+        for each in whole.opened[1]:
+            each.close()
 
 
 def two_ports() -> tuple[socket.socket, int]:

@@ -110,5 +110,5 @@ async def ready(at: Addresses) -> dict[str, Any]:
         while True:
             status, body = await get(at.admin, "/readyz")
             if status == 200:
-                told: dict[str, Any] = json.loads(body)
-                return told
+                report: dict[str, Any] = json.loads(body)
+                return report

@@ -32,7 +32,7 @@ from tests.simulation.timeline import Violation
 
 REWRITTEN = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_GROUPS)
 """The APIs whose replies the sidecar may change: the offered versions, and the hosts of members."""
-REFUSED = (77, ErrorCode.GROUP_MAX_SIZE_REACHED)
+REFUSED = (ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389, ErrorCode.GROUP_MAX_SIZE_REACHED)
 _INSTANCES_SINCE, _STATES_SINCE, _TYPES_SINCE = 4, 4, 5  # DescribeGroups, ListGroups, ListGroups.
 _EPOCHS_SINCE, _MANY_GROUPS_SINCE = 5, 8  # OffsetFetch.
 
@@ -98,7 +98,7 @@ class Checker:
             raise Violation(f"{sent.client.name} gets a reply to {name} before the request has arrived")
         match sent.request, reply:
             case DescribeGroupsRequest(), DescribeGroupsResponse():
-                self._check_described(sent, reply, now)
+                self._check_described(sent, sent.request, reply, now)
             case ListGroupsRequest(), ListGroupsResponse():
                 self._check_listed(sent, sent.request, reply, now)
             case OffsetFetchRequest(), OffsetFetchResponse():
@@ -114,32 +114,34 @@ class Checker:
         assert sent.arrived_at is not None
         return self.history.possible(group_id, sent.arrived_at, now)
 
-    def _wrong(self, sent: Sent, told: Any, possible: Iterable[Any]) -> Violation:
+    def _wrong(self, sent: Sent, answered: Any, possible: Iterable[Any]) -> Violation:
         states = "".join(f"\n    {each}" for each in possible)
         name = type(sent.request).__name__.removesuffix("Request")
         return Violation(
             f"{sent.client.name} asked {name} v{sent.version} at {sent.arrived_at:.6f}, and the sidecar answered\n"
-            f"    {told}\nwhere the broker could have answered{states}"
+            f"    {answered}\nwhere the broker could have answered{states}"
         )
 
-    def _check_described(self, sent: Sent, reply: DescribeGroupsResponse, now: float) -> None:
-        if [each.group_id for each in reply.groups] != [*sent.request.groups]:  # type: ignore[attr-defined]
+    def _check_described(
+        self, sent: Sent, request: DescribeGroupsRequest, reply: DescribeGroupsResponse, now: float
+    ) -> None:
+        if [each.group_id for each in reply.groups] != [*request.groups]:
             raise Violation(f"{sent.client.name} gets descriptions of other groups: {reply}")
         for group in reply.groups:
             possible = [
                 _plain(state.described, sent.version) if not state.error else state.error
                 for state in self._possible(sent, group.group_id, now)
             ]
-            told = group.error_code or _plain(group, sent.version)
-            if told not in possible:
-                raise self._wrong(sent, told, possible)
+            answered = group.error_code or _plain(group, sent.version)
+            if answered not in possible:
+                raise self._wrong(sent, answered, possible)
             for member in group.members:
                 if member.client_host not in {SEEN_AT, *self.hosts.get(member.member_id, (member.client_host,))}:
                     raise Violation(f"member {member.member_id} is described at {member.client_host}")
 
     def _check_listed(self, sent: Sent, request: ListGroupsRequest, reply: ListGroupsResponse, now: float) -> None:
-        told = {each.group_id: each for each in reply.groups}
-        if len(told) < len(reply.groups) or not told.keys() <= self.history.versions.keys():
+        answered = {each.group_id: each for each in reply.groups}
+        if len(answered) < len(reply.groups) or not answered.keys() <= self.history.versions.keys():
             raise Violation(f"{sent.client.name} gets a list with other groups: {reply}")
         states = [each.lower() for each in request.states_filter]
         errors = set()
@@ -149,14 +151,14 @@ class Checker:
                 errors.add(state.error)
                 name = state.described.group_state
                 is_listed = name != DEAD and not state.error and (not states or name.lower() in states)
-                entry = replace(
-                    listed(state.described),
-                    **({} if sent.version >= _STATES_SINCE else {"group_state": ""}),
-                    **({} if sent.version >= _TYPES_SINCE else {"group_type": ""}),
-                )
+                entry = listed(state.described)
+                if sent.version < _STATES_SINCE:
+                    entry = replace(entry, group_state="")
+                if sent.version < _TYPES_SINCE:
+                    entry = replace(entry, group_type="")
                 possible.append(entry if is_listed else None)
-            if not reply.error_code and told.get(group_id) not in possible:
-                raise self._wrong(sent, (group_id, told.get(group_id)), possible)
+            if not reply.error_code and answered.get(group_id) not in possible:
+                raise self._wrong(sent, (group_id, answered.get(group_id)), possible)
         if reply.error_code not in {0, *errors}:
             raise self._wrong(sent, reply, errors)
 
@@ -169,10 +171,10 @@ class Checker:
             possible = []
             for state in self._possible(sent, group_id, now):
                 expected = _expected(request, sent.version, state)
-                possible.append(_told_offsets(expected, at, sent.version))
-            told = _told_offsets(reply, at, sent.version)
-            if told not in possible:
-                raise self._wrong(sent, (group_id, told), possible)
+                possible.append(_offsets_of_group(expected, at, sent.version))
+            answered = _offsets_of_group(reply, at, sent.version)
+            if answered not in possible:
+                raise self._wrong(sent, (group_id, answered), possible)
 
 
 def _expected(request: OffsetFetchRequest, version: int, state: GroupState) -> OffsetFetchResponse:
@@ -180,16 +182,16 @@ def _expected(request: OffsetFetchRequest, version: int, state: GroupState) -> O
     return offsets_reply(request, version, lambda _: state.offsets, lambda _: state.error, lambda _: state.pending)
 
 
-def _told_offsets(reply: OffsetFetchResponse, at: int, version: int) -> Any:
+def _offsets_of_group(reply: OffsetFetchResponse, at: int, version: int) -> Any:
     """Returns the error and the offsets of one group in a reply, in a form that does not depend on their order."""
     if version >= _MANY_GROUPS_SINCE:
         error, topics = reply.groups[at].error_code, reply.groups[at].topics
     else:
         error, topics = reply.error_code, reply.topics
-    return error, sorted(_told_partitions(topics, version))
+    return error, sorted(_offsets_of_topics(topics, version))
 
 
-def _told_partitions(topics: Iterable[OffsetFetchResponseTopic], version: int) -> Iterable[tuple[Any, ...]]:
+def _offsets_of_topics(topics: Iterable[OffsetFetchResponseTopic], version: int) -> Iterable[tuple[Any, ...]]:
     for topic in topics:
         for each in topic.partitions:
             epoch = each.committed_leader_epoch if version >= _EPOCHS_SINCE else -1
@@ -198,8 +200,9 @@ def _told_partitions(topics: Iterable[OffsetFetchResponseTopic], version: int) -
 
 def _plain(group: DescribedGroup, version: int) -> DescribedGroup:
     """Returns a description without hosts, and without fields that the version lacks."""
+    shows_instance = version >= _INSTANCES_SINCE
     members = (
-        replace(each, client_host="", **({} if version >= _INSTANCES_SINCE else {"group_instance_id": None}))
+        replace(each, client_host="", group_instance_id=each.group_instance_id if shows_instance else None)
         for each in group.members
     )
     return replace(group, members=tuple(sorted(members, key=lambda each: each.member_id)))

@@ -2,11 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable
-from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from group_sidecar.codecs.api_registry import APIS
+from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import RequestHeader, encode_request, split_reply
 from group_sidecar.codecs.schema import Struct, decode
 from tests.simulation.checker import Sent
@@ -43,11 +43,9 @@ class SimulatedClient:
     Args:
         world: the network, the broker and the checker.
         name: the client id.
-        host: the address from which it connects.
+        address: the IP address from which it connects.
         rng: chooses what it does.
     """
-
-    _correlations = count(1)
 
     def __init__(self, world: "World", name: str, address: str, rng: Random) -> None:
         self.world, self.name, self.address, self.rng = world, name, address, rng
@@ -212,6 +210,7 @@ def _decoded(sent: Sent, frame: bytes) -> Any:
     assert response is not None
     version = sent.version
     body = split_reply(frame[4:], flexible=version >= response.HEADER_FLEXIBLE)
-    if sent.request.KEY == 18 and body[:2] == b"\0\x23":
-        version = 0  # UNSUPPORTED_VERSION is always in version 0.
+    error_code = int.from_bytes(body[:2], "big")
+    if sent.request.KEY == ApiKey.API_VERSIONS and error_code == ErrorCode.UNSUPPORTED_VERSION:
+        version = 0  # A broker that does not know the version answers in version 0.
     return decode(response, version, body)

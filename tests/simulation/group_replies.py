@@ -194,8 +194,8 @@ def _topics(
     )
 
 
-def _partition(index: int, told: tuple[int, int, str] | None, *, is_unstable: bool) -> OffsetFetchResponsePartition:
-    offset, epoch, metadata = (-1, -1, "") if is_unstable else told or (-1, -1, "")
+def _partition(index: int, stored: tuple[int, int, str] | None, *, is_unstable: bool) -> OffsetFetchResponsePartition:
+    offset, epoch, metadata = (-1, -1, "") if is_unstable else stored or (-1, -1, "")
     return OffsetFetchResponsePartition(
         partition_index=index,
         committed_offset=offset,

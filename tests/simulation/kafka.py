@@ -254,8 +254,8 @@ class Kafka:
                     self.transactions.pending(group_id),
                 )
                 if self.history.record(group_id, state, effect, now):
-                    told = f"{state.described.group_state} {len(state.described.members)}"
-                    self._timeline.note(f"broker has {group_id} {state.error} {told} {[*state.offsets.values()]}")
+                    summary = f"{state.described.group_state} {len(state.described.members)}"
+                    self._timeline.note(f"broker has {group_id} {state.error} {summary} {[*state.offsets.values()]}")
             if written:
                 self._wake_fetches()
         self._set_timer()

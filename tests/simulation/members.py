@@ -9,6 +9,7 @@ from group_sidecar.codecs.messages.join_group import JoinGroupMember, JoinGroupP
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.coordinator.world import LOST_ID
+from tests.simulation.checker import REFUSED
 from tests.simulation.client import SimulatedClient
 from tests.simulation.questions import commit_of, offset_fetch
 
@@ -121,9 +122,9 @@ class Member(SimulatedClient):
     def _failed(self, error: int) -> None:
         """Joins again later, as consumers do after an error."""
         self._generation, self._is_synced = -1, False
-        if error in LOST_ID or error == 77:
+        if error in LOST_ID or error in REFUSED:
             self._member_id = ""
-        if error in (77, ErrorCode.GROUP_MAX_SIZE_REACHED):
+        if error in REFUSED:
             self._soon(2.0, 5.0)
         else:
             self._soon(0.05, 0.6)

@@ -83,8 +83,8 @@ class OffsetsLog:
         marker: Entry = (b"\0\0" + int(committed).to_bytes(2), bytes(6))
         self._append(number, [marker], producer_id, control=True)
         if committed:
-            for group_id, told in offsets.items():
-                values = _offset_records(group_id, told)
+            for group_id, group_offsets in offsets.items():
+                values = _offset_records(group_id, group_offsets)
                 self._values |= values
                 self._log.restore(values)
 
@@ -125,8 +125,8 @@ class OffsetsLog:
             else:
                 assert isinstance(decoded, OffsetCommitKey)
                 offset = decode_as(OffsetCommitValue, value)
-                told = (offset.offset, offset.leader_epoch, offset.metadata)
-                group.offsets[decoded.topic, decoded.partition] = told
+                stored = (offset.offset, offset.leader_epoch, offset.metadata)
+                group.offsets[decoded.topic, decoded.partition] = stored
 
 
 def _offset_records(group_id: str, offsets: Offsets) -> dict[bytes, bytes]:

@@ -85,7 +85,7 @@ class Transactions:
         if not error:
             if producer_id not in self._open:
                 self._begin(producer_id)
-            told: Offsets = {
+            pending: Offsets = {
                 (topic.name, each.partition_index): (
                     each.committed_offset,
                     each.committed_leader_epoch,
@@ -94,10 +94,10 @@ class Transactions:
                 for topic in request.topics
                 for each in topic.partitions
             }
-            self._open[producer_id].setdefault(request.group_id, {}).update(told)
-            written = ((producer_id, request.group_id, each) for each in told)
+            self._open[producer_id].setdefault(request.group_id, {}).update(pending)
+            written = ((producer_id, request.group_id, each) for each in pending)
             self._written |= dict.fromkeys(written, next(self._writes))
-            self._log.write_pending(request.group_id, producer_id, told)
+            self._log.write_pending(request.group_id, producer_id, pending)
         return TxnOffsetCommitResponse(
             throttle_time_ms=0,
             topics=tuple(
@@ -136,10 +136,10 @@ class Transactions:
     def _newest(self, producer_id: int, group_id: str, offsets: Offsets) -> Offsets:
         """Returns those of the pending offsets that no newer committed offset has replaced."""
         newest: Offsets = {}
-        for place, told in offsets.items():
+        for place, stored in offsets.items():
             written = self._written[producer_id, group_id, place]
             if written > self._committed.get((group_id, place), 0):
-                newest[place] = told
+                newest[place] = stored
         return newest
 
     def _write_markers(self, producer_id: int, *, committed: bool) -> None:
@@ -149,9 +149,9 @@ class Transactions:
             members = [each for each in groups if self._log.partition_of(each) == number]
             if any(map(self._error_of, members)):
                 continue
-            told = {group_id: self._newest(producer_id, group_id, groups.pop(group_id)) for group_id in members}
-            self._log.write_marker(number, producer_id, told, committed=committed)
-            for group_id, offsets in told.items():
+            newest = {group_id: self._newest(producer_id, group_id, groups.pop(group_id)) for group_id in members}
+            self._log.write_marker(number, producer_id, newest, committed=committed)
+            for group_id, offsets in newest.items():
                 if committed:
                     written = {(group_id, each): self._written[producer_id, group_id, each] for each in offsets}
                     self._committed |= written

@@ -1,6 +1,6 @@
-"""The broker to which a gateway's bootstrap port leads. test_gateway.py and test_sidecar.py run whole gateways."""
+"""The choice of a gateway's bootstrap broker. test_gateway.py runs whole gateways."""
 
-from group_sidecar.proxy.bootstrap import BootstrapBroker
+from group_sidecar.proxy.bootstrap_broker import BootstrapBroker
 from group_sidecar.proxy.runtime.addresses import Address
 
 FIRST, SECOND = Address("balancer", 9092), Address("other", 9092)
@@ -20,8 +20,8 @@ def test_servers_until_nodes_are_known() -> None:
     assert chosen.address == TWO
 
 
-def test_choice_changes_only_after_failure() -> None:
-    """The broker with the lowest id is chosen. After a failure, the one follows that never failed, or failed first."""
+def test_choice_changes_after_failure() -> None:
+    """The broker with the lowest id is chosen. After its failure, one follows that never failed, or failed first."""
     nodes = {3: THREE, 1: ONE, 2: TWO}
     chosen = BootstrapBroker((FIRST,), nodes)
     assert chosen.address == ONE
@@ -32,6 +32,16 @@ def test_choice_changes_only_after_failure() -> None:
     chosen.skip(TWO)
     assert chosen.address == THREE
     chosen.skip(THREE)
+    assert chosen.address == ONE
+
+
+def test_new_broker_with_lowest_id_is_chosen() -> None:
+    """A broker that appears, and has a lower id than the chosen one, is chosen from then on."""
+    nodes = {2: TWO, 3: THREE}
+    chosen = BootstrapBroker((FIRST,), nodes)
+    chosen.skip(TWO)
+    assert chosen.address == THREE
+    nodes[1] = ONE
     assert chosen.address == ONE
 
 

@@ -1,8 +1,8 @@
-"""Chooses the broker to which the bootstrap port of a gateway leads.
+"""Chooses the bootstrap broker: the broker to which a gateway connects clients that come to its bootstrap address.
 
-An address at which a gateway finds the cluster may lead to any broker, for instance at a load balancer. What a copy of
-a coordinator shows is right only if all its clients are connected to the same broker. So clients are connected to a
-broker at its own address as soon as the brokers' addresses are known.
+An address at which a gateway finds the cluster may lead to any broker, for instance if it belongs to a load balancer.
+The copy of a coordinator is right only if all its clients are connected to the same broker. So the gateway connects
+clients to a broker's own address as soon as it knows the brokers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,9 @@ from group_sidecar.proxy.runtime.addresses import Address
 
 
 class BootstrapBroker:
-    """The broker for clients that have just begun. The choice changes only if that broker cannot be reached.
+    """The broker with the lowest id of those that never failed, or else the one whose last failure was first.
+
+    The choice changes if that broker fails, or if a broker with a lower id appears at an address that never failed.
 
     Args:
         servers: the addresses at which the gateway finds the cluster.
@@ -22,12 +24,12 @@ class BootstrapBroker:
         self.servers = servers
         self._nodes = nodes
         self._skipped: dict[Address, int] = {}
-        """By address, the number of the last failure there. The first failure of all has number 1."""
+        """By address, the number of its last failure. Failures are counted from 1, over all addresses."""
         self._failures = 0
 
     @property
     def address(self) -> Address:
-        """The address of the broker. While no broker is known, one of `servers`."""
+        """The address of the bootstrap broker. While no broker is known, one of `servers`."""
         return min(self._candidates(), key=lambda each: self._skipped.get(each, 0))
 
     def skip(self, address: Address) -> None:
