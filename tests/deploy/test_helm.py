@@ -148,6 +148,7 @@ def test_gateway_is_valid(values: dict[str, Any], tmp_path: Path) -> None:
     listen = config.get("listen") or config["listeners"][0]["listen"]
     ports = {config["gateway"]["first_port"] + number for number in values.get("brokerIds", [0, 1, 2])}
     service = {port["port"] for port in one(manifests, "Service")["spec"]["ports"]}
+    assert config["gateway"]["strict_ports"], "the Service has no other ports"
     assert service == {int(listen.rpartition(":")[2]), *ports}
     authority = {"ca": {"ca.crt": Authority(tmp_path / "authority").file.read_bytes()}}
     _checked(Pod(_of_sidecar(manifests), tmp_path / "pod", ports=(), secrets=authority))

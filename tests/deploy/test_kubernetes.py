@@ -241,6 +241,7 @@ def test_gateway_has_a_port_for_each_broker(tmp_path: Path) -> None:
     settings = settings_of("strimzi", tmp_path)
     first, last = re.findall(r"\d+", one(rendered("strimzi"), "KafkaNodePool")["metadata"]["annotations"].popitem()[1])
     ports = {settings.gateway.first_port + number for number in range(int(first), int(last) + 1)}
+    assert settings.gateway.strict_ports, "the Service has no other ports"
     ports.add(settings.client_listeners[0].listen.port)
     service = one(rendered("strimzi"), "Service")
     assert {port["port"] for port in service["spec"]["ports"]} == ports

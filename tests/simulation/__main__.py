@@ -1,14 +1,8 @@
 """Command line: runs seeds, and reports the first violation with the command that shows it again."""
 
+import argparse
 import os
 import sys
-
-if __name__ == "__main__" and os.environ.get("PYTHONHASHSEED") != "0":
-    # Sets of strings have another order in each process, unless the hashes are fixed.
-    os.environ["PYTHONHASHSEED"] = "0"
-    os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
-
-import argparse
 import time
 from collections import Counter
 
@@ -22,6 +16,7 @@ from tests.simulation.timeline import KEPT_LINES
 def main() -> int:
     """Returns 1 if an invariant does not hold."""
     arguments = _arguments()
+    _fix_hashes()
     began, virtual = time.perf_counter(), 0.0
     local, forwarded = Counter[str](), Counter[str]()
     for seed in range(arguments.first, arguments.first + arguments.seeds):
@@ -45,6 +40,16 @@ def main() -> int:
     print("the sidecar's own answers:", dict(sorted(local.items())))
     print("forwarded replies:", dict(sorted(forwarded.items())))
     return 0
+
+
+def _fix_hashes() -> None:
+    """Starts this program again with fixed hashes, if they are not. Sets of strings then have the same order each time.
+
+    The arguments were parsed before, because the check of the documented commands runs the program up to that point.
+    """
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
 
 
 def _report(outcome: Outcome) -> None:

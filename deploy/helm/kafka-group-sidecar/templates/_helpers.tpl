@@ -24,6 +24,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $gateway := dict "advertise" $advertise -}}
 {{- if not (dig "gateway" "one_port" false .Values.config) -}}
 {{- $_ := set $gateway "first_port" 9100 -}}
+{{- $_ := set $gateway "strict_ports" true -}}
 {{- end -}}
 {{- $_ := set $default "gateway" $gateway -}}
 {{- $_ := set $default "limits" (dict "drain_seconds" 10) -}}
