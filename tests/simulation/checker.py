@@ -149,11 +149,11 @@ class Checker:
                 errors.add(state.error)
                 name = state.described.group_state
                 is_listed = name != DEAD and not state.error and (not states or name.lower() in states)
-                entry = replace(
-                    listed(state.described),
-                    **({} if sent.version >= _STATES_SINCE else {"group_state": ""}),
-                    **({} if sent.version >= _TYPES_SINCE else {"group_type": ""}),
-                )
+                entry = listed(state.described)
+                if sent.version < _STATES_SINCE:
+                    entry = replace(entry, group_state="")
+                if sent.version < _TYPES_SINCE:
+                    entry = replace(entry, group_type="")
                 possible.append(entry if is_listed else None)
             if not reply.error_code and told.get(group_id) not in possible:
                 raise self._wrong(sent, (group_id, told.get(group_id)), possible)
@@ -198,8 +198,7 @@ def _told_partitions(topics: Iterable[OffsetFetchResponseTopic], version: int) -
 
 def _plain(group: DescribedGroup, version: int) -> DescribedGroup:
     """Returns a description without hosts, and without fields that the version lacks."""
-    members = (
-        replace(each, client_host="", **({} if version >= _INSTANCES_SINCE else {"group_instance_id": None}))
-        for each in group.members
-    )
+    members = (replace(each, client_host="") for each in group.members)
+    if version < _INSTANCES_SINCE:
+        members = (replace(each, group_instance_id=None) for each in members)
     return replace(group, members=tuple(sorted(members, key=lambda each: each.member_id)))

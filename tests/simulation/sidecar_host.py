@@ -5,7 +5,7 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any
@@ -147,7 +147,7 @@ class SidecarHost:
             finally:
                 structlog.configure(**before)
 
-    def _keep_line(self, logger: Any, method: str, event: dict[str, Any]) -> Any:
+    def _keep_line(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
         differs = event.get("event") == DIFFERENCE and not self._kafka.history.ignores_errors
         if method in ("error", "exception", "critical") or differs:
             self.errors.append(f"{event}")

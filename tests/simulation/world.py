@@ -10,11 +10,12 @@ from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID
 from group_sidecar.proxy.config.model import Config
 from tests.coordinator.model_groups import STABLE
+from tests.simulation.broker_connection import BrokerConnection
 from tests.simulation.checker import Checker, Sent
 from tests.simulation.client import SimulatedClient
 from tests.simulation.group_replies import groups_of, is_question
 from tests.simulation.history import Effect
-from tests.simulation.kafka import BrokerConnection, Kafka
+from tests.simulation.kafka import Kafka
 from tests.simulation.members import Member
 from tests.simulation.network import Link, Network, Weather
 from tests.simulation.others import Asker, Committer, Producer, Transactor
