@@ -173,7 +173,7 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
         if member_id in logged_members:
             member.learn_instance_id(logged_members[member_id].group_instance_id)
             member.adopt_description(logged_members[member_id].client_id, logged_members[member_id].client_host)
-            member.protocols[group.protocol] = logged_members[member_id].subscription
+            member.learn_metadata(group.protocol, logged_members[member_id].subscription)
             if not group.assignments_known:
                 member.assign(logged_members[member_id].assignment)
     group.lifecycle.know_assignments()

@@ -128,6 +128,10 @@ class Member:
         """Sets the assignment."""
         self.assignment = assignment
 
+    def learn_metadata(self, protocol: str, metadata: bytes) -> None:
+        """Sets the member's metadata in the protocol of the generation."""
+        self.protocols[protocol] = metadata
+
     def forget_metadata(self) -> None:
         """Forgets the metadata of an earlier generation."""
         self.protocols = {}
