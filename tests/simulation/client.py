@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from group_sidecar.codecs.api_registry import APIS
+from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import RequestHeader, encode_request, split_reply
 from group_sidecar.codecs.schema import Struct, decode
 from tests.simulation.checker import Sent
@@ -214,4 +215,7 @@ def _decoded(sent: Sent, frame: bytes) -> Any:
     body = split_reply(frame[4:], flexible=version >= response.HEADER_FLEXIBLE)
     if sent.request.KEY == 18 and body[:2] == b"\0\x23":
         version = 0  # UNSUPPORTED_VERSION is always in version 0.
-    return decode(response, version, body)
+    try:
+        return decode(response, version, body)
+    except DecodeError as error:
+        raise Violation(f"{sent.client.name} cannot decode a reply: {error}") from None
