@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
-from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.headers import RequestHeader, encode_request, split_reply
 from group_sidecar.codecs.schema import Struct, decode
 from tests.simulation.checker import Sent
@@ -213,4 +213,7 @@ def _decoded(sent: Sent, frame: bytes) -> Any:
     error_code = int.from_bytes(body[:2], "big")
     if sent.request.KEY == ApiKey.API_VERSIONS and error_code == ErrorCode.UNSUPPORTED_VERSION:
         version = 0  # A broker that does not know the version answers in version 0.
-    return decode(response, version, body)
+    try:
+        return decode(response, version, body)
+    except DecodeError as error:
+        raise Violation(f"{sent.client.name} cannot decode a reply: {error}") from None

@@ -35,8 +35,9 @@ class Faults:
         self.world.weather.storms = 0.0
 
     def client(self) -> SimulatedClient:
-        """Returns any client."""
-        return self.rng.choice(self.world.clients)
+        """Returns any client, and more often one that waits for a reply, such as a member whose join is parked."""
+        waiting = [each for each in self.world.clients if each.is_waiting]
+        return self.rng.choice(waiting if waiting and self.rng.random() < 0.5 else self.world.clients)
 
     def partition(self) -> int:
         """Returns the number of any partition of the log."""

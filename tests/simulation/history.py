@@ -78,6 +78,12 @@ class History:
         for version in self.versions[group_id][:number]:
             version.effect.show(now)
 
+    def since(self, group_id: str, time: float) -> list[GroupState]:
+        """Returns the state at a time, and all states after it."""
+        versions = self.versions[group_id]
+        first = max((at for at, each in enumerate(versions) if each.since <= time), default=0)
+        return [each.state for each in versions[first:]]
+
     def possible(self, group_id: str, asked_at: float, answered_at: float) -> list[GroupState]:
         """Returns the states that an answer may show."""
         versions = self.versions[group_id]

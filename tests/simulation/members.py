@@ -44,7 +44,7 @@ class Member(SimulatedClient):
     def lost(self) -> None:
         """See SimulatedClient. Sometimes the client has ended, and starts without its member id."""
         self._beats += 1
-        if self.rng.random() < 0.3:
+        if self.rng.random() < 0.5:
             self._forget()
 
     def _forget(self) -> None:

@@ -30,6 +30,7 @@ class Bug(NamedTuple):
         file: the file, relative to the root of the checkout.
         old, new: the text that is there once, and its replacement.
         seeds: within how many seeds it must be found.
+        missed: how the simulation missed it so far, or empty if it finds it.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Bug(NamedTuple):
     old: str
     new: str
     seeds: int
+    missed: str = ""
 
 
 def bugs() -> list[Bug]:
@@ -93,8 +95,12 @@ def main() -> int:
     """Returns 1 if a bug is not found that must be found."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="plant only bugs whose name contains this text")
+    parser.add_argument("--at-most", type=int, help="how many seeds to run for each bug, if that is fewer than it has")
+    parser.add_argument("--missed", action="store_true", help="also plant the bugs that are known to be missed")
     arguments = parser.parse_args()
-    chosen = [each for each in bugs() if arguments.only in each.name]
+    chosen = [each for each in bugs() if arguments.only in each.name and (arguments.missed or not each.missed)]
+    if arguments.at_most is not None:
+        chosen = [each._replace(seeds=min(each.seeds, arguments.at_most)) for each in chosen]
     lost = 0
     for bug, (seed, text) in check(chosen):
         lost += seed is None

@@ -4,10 +4,12 @@ from itertools import count
 from random import Random
 
 from group_sidecar.codecs.headers import RequestHeader
+from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID
 from group_sidecar.proxy.config.model import Config
+from tests.coordinator.model_groups import STABLE
 from tests.simulation.broker_connection import BrokerConnection
 from tests.simulation.checker import Checker, Sent
 from tests.simulation.client import SimulatedClient
@@ -23,6 +25,8 @@ from tests.simulation.timeline import Timeline, Violation
 from tests.simulation.virtual_time import WallTime
 
 MEMBER_GROUPS, PLAIN_GROUPS, TRANSACTIONAL_GROUP = ("g", "h"), ("p", "q"), "x"
+AWARE_SECONDS = 2.0
+"""A sidecar must know that a group is full if the group has been full and stable for so many seconds."""
 MAX_TABLE_ENTRIES = 500
 """More than any table needs for the few groups and clients of a run."""
 OWN_REQUEST_SECONDS = 1.3
@@ -65,6 +69,7 @@ class World:
         self.kafka.on_handled = self._handled
         self.kafka.on_replied = self._broker_replied
         self.kafka.on_completed = self._completed
+        self._sidecar_changed_at = 0.0
         self._unsure: set[str] = set()
         """Groups that were rebalancing when a sidecar started or ended, so that it cannot know who waits."""
         self.host.on_change = self._sidecar_changed
@@ -169,6 +174,21 @@ class World:
             raise Violation(f"a request of {header.client_id} is on the connection of {connection.owner}")
         connection.owner = header.client_id
         sent.effect = effect
+        if isinstance(sent.request, JoinGroupRequest) and self.highest_limit is not None:
+            self._check_admitted(sent, sent.request, self.highest_limit)
+
+    def _check_admitted(self, sent: Sent, request: JoinGroupRequest, limit: int) -> None:
+        """Checks that the sidecar forwards no join of a new member to a group that is full and at rest."""
+        since = sent.arrived_at
+        if since is None or since - self._sidecar_changed_at < AWARE_SECONDS:
+            return
+        for state in self.kafka.history.since(request.group_id, since - AWARE_SECONDS):
+            members = {each.member_id for each in state.described.members}
+            if state.error or state.described.group_state != STABLE or len(members) < limit:
+                return
+            if request.member_id in members or request.group_instance_id:
+                return
+        raise Violation(f"{sent.client.name} joins {request.group_id}, which has {limit} members or more")
 
     def _broker_replied(self, header: RequestHeader, reply: bytes) -> None:
         sent = self.requests.get(header.correlation_id)
@@ -187,6 +207,7 @@ class World:
 
     def _sidecar_changed(self) -> None:
         """A sidecar has started or ended. Joins that were on their way may still begin a rebalance."""
+        self._sidecar_changed_at = self.timeline.now
 
         def look() -> None:
             self._unsure |= self.kafka.rebalancing()
