@@ -4,9 +4,11 @@ PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 AT_LEAST := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 && echo $$p && break; done)
 BIN := .venv/bin
+SEEDS ?= 100
+FIRST ?= 1
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet test-deploy test-versions test-others test-long lint linters conformance matrix bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
+.PHONY: test test-unhurried test-fleet test-deploy test-versions test-others test-long lint linters conformance matrix simulate simulate-mutants bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
 # Tests that keep a core busy and do not depend on timing run first, in two jobs at a time; those of tests/deploy build
@@ -14,7 +16,7 @@ KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 # them alone leaves more than a core idle. A file of tests that is not named here is in the last job.
 UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
 FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage hot_restart_journal)
-VERSIONS := tests/page $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
+VERSIONS := tests/page tests/simulation $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
 	old_brokers drafted offset_metadata shrinking journal_topic leadership moved_coordinator tail)
 COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
 
@@ -64,6 +66,12 @@ conformance: system .venv/.dev # compares the sidecar's answers with the broker'
 matrix: system .venv/.dev # runs clients and frameworks against all brokers, which may take an hour; writes docs/compatibility.md
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
 	@$(BIN)/python -m tests.matrix $(ARGS)
+
+simulate: .venv/.packages-dev # runs the simulation for SEEDS seeds from FIRST on
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+simulate-mutants: .venv/.packages-dev # plants bugs, one after the other, that the simulation must find
+	@$(BIN)/python -m tests.simulation.mutants $(ARGS)
 
 bench: proxies .venv/.dev # measures the data path in three quarters of an hour; QUICK=1 takes ten minutes; writes docs/performance.md
 	@$(BIN)/python -m tests.kafka.maven 4.4.0
