@@ -282,7 +282,8 @@ def _makefile() -> str:
 
 def _check_pip(argv: list[str]) -> None:
     """`pip install` of the checkout, with extras that the project has, or `pip wheel` of it."""
-    action, requirement = argv
+    action, *flags, requirement = argv
+    assert flags in ([], ["--no-deps"])
     name, _, extras = requirement.rstrip("]").partition("[")
     assert (action, name) in {("install", "."), ("wheel", ".")}
     assert {*filter(None, extras.split(","))} <= {*PROJECT["optional-dependencies"]}
@@ -397,6 +398,7 @@ def test_settings_examples_are_accepted(block: Any, tmp_path: Path) -> None:
         "make tests",
         "make test ARG=-x",
         "pip install .[sparks]",
+        "pip wheel --no-dep .",
         "pip install kafka-group-sidecar",
         "python scripts/release.py publish 0.1.0",
         "pytest tests/no_such_folder",
