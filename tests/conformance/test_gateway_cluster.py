@@ -279,7 +279,7 @@ class Balancer(CopyingProxy):
 
     def upstream(self) -> Address:
         """See `CopyingProxy`."""
-        return next(self._rotation)
+        return Address(*next(self._rotation))
 
 
 def test_balanced_upstream(stage: Stage, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_balanced_upstream(stage: Stage, tmp_path: Path) -> None:
             [stored] = client.committed([TopicPartition(TOPIC, 0)], GIVE_UP_SECONDS)
             assert stored.offset == 7
         for _ in range(3):
-            admin = AdminClient(bootstrap)
+            admin = AdminClient(bootstrap)  # A client that nobody holds gets no reply.
             listed = admin.list_consumer_groups().result(GIVE_UP_SECONDS).valid
             assert names <= {group.group_id for group in listed}
 
