@@ -169,6 +169,20 @@ def test_gateway_equals_the_manifests_for_strimzi(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_probes_use_tls_of_admin_port(tmp_path: Path) -> None:
+    """The kubelet uses HTTPS if the admin port has a certificate, and the probes stay the same otherwise."""
+    config = {**UPSTREAM["config"], "admin_access": {"certificate_file": "/etc/admin/tls.pem"}}
+    secrets = [{"secret": "admin", "mountPath": "/etc/admin"}]
+    plain, tls = (
+        sidecar_of(one(helm_template(CHART, *_values(values, tmp_path)), "Deployment")["spec"]["template"])
+        for values in (UPSTREAM, {"config": config, "secrets": secrets})
+    )
+    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert tls[name].pop("httpGet") == plain[name].pop("httpGet") | {"scheme": "HTTPS"}
+        assert tls[name] == plain[name]
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("enabled", [True, False])
 def test_own_chart_includes_the_sidecar(enabled: bool, tmp_path: Path) -> None:
     """A chart with a StatefulSet of its own gets the sidecar from three templates, and one value removes it again."""

@@ -61,7 +61,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- /* The fields of the container, without restartPolicy. */ -}}
 {{- define "kafka-group-sidecar.common" -}}
-{{- $scheme := include "kafka-group-sidecar.adminScheme" . -}}
+{{- $scheme := ternary ", scheme: HTTPS" "" (eq (include "kafka-group-sidecar.adminScheme" .) "HTTPS") -}}
 {{- if not (hasSuffix ":9464" (dig "admin" ":9464" .Values.config)) }}
 {{- fail "config.admin: the probes and the PodMonitor use port 9464" }}
 {{- end -}}
@@ -72,15 +72,15 @@ args: [run, --config, /etc/group-sidecar/sidecar.yaml]
 ports:
   - {name: sidecar-admin, containerPort: 9464}
 startupProbe:
-  httpGet: {path: /startupz, port: 9464, scheme: {{ $scheme }}}
+  httpGet: {path: /startupz, port: 9464{{ $scheme }}}
   periodSeconds: 1
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /livez, port: 9464, scheme: {{ $scheme }}}
+  httpGet: {path: /livez, port: 9464{{ $scheme }}}
   periodSeconds: 10
   timeoutSeconds: 5
 readinessProbe:
-  httpGet: {path: /readyz, port: 9464, scheme: {{ $scheme }}}
+  httpGet: {path: /readyz, port: 9464{{ $scheme }}}
   periodSeconds: 5
   timeoutSeconds: 5
 resources: {{- toYaml .Values.resources | nindent 2 }}
