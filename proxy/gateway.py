@@ -183,8 +183,10 @@ class Gateway:
         """Notes that an address cannot be reached, and logs if another broker serves new clients therefore."""
         before = self._bootstrap.address
         self._bootstrap.skip(address)
-        if self._address_book.upstreams and self._bootstrap.address != before:
-            log.warning("another bootstrap broker", address=str(self._bootstrap.address), before=str(before))
+        changed = self._address_book.upstreams and self._bootstrap.address != before
+        if changed and (times := self._log_throttle.due("another bootstrap broker")):
+            now = str(self._bootstrap.address)
+            log.warning("another bootstrap broker", address=now, before=str(before), times=times)
 
     async def _learn_nodes(self) -> None:
         """Asks the cluster for its nodes, and opens their ports. Closes the passed ports of nodes that it lacks."""

@@ -84,8 +84,8 @@ class Server:
         traffic: knows how many connections are open.
         limits: how many connections may be open, and how fast they are accepted.
         supervisor: handles unexpected failures.
-        on_reachability_changed: called with a broker's address and False after a failed connection, and with True when
-            the broker is reachable again.
+        on_reachability_changed: called with a broker's address and False after a failed connection or TLS handshake,
+            and with True when the broker accepts connections again.
     """
 
     def __init__(
@@ -255,6 +255,7 @@ class Server:
         except Exception as error:  # noqa: BLE001  A broker may have advertised an invalid host name.
             port.counters.upstream_connect_failures += 1
             self._supervisor.failed(Task.CONNECTIONS, error, str(address))
+            self._on_reachability_changed(address, False)
             raise _Refused(CloseReason.UPSTREAM_UNREACHABLE) from None
         if admission.log_throttle.ended(UNREACHABLE, str(address)):
             log.info("the broker is reachable again", address=str(address))
@@ -269,6 +270,7 @@ class Server:
             if subject is not None:
                 where["subject"] = subject
             admission.warn("the broker's TLS handshake failed", str(error), **where)
+            self._on_reachability_changed(address, False)
             raise _Refused(CloseReason.UPSTREAM_TLS) from None
 
     async def _connect(self, address: Address, attempt: socket.socket | None) -> socket.socket:

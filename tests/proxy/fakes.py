@@ -252,6 +252,7 @@ class RunningProxy:
     """The parts of a proxy that `running_proxy` runs. `address` is the one that clients connect to.
 
     Attributes:
+        changes: the server's reports whether a broker is reachable.
         opened: client connections that end with the proxy.
     """
 
@@ -260,6 +261,7 @@ class RunningProxy:
     traffic: TrafficCounters
     counters: ListenerCounters
     broker: FakeBroker
+    changes: list[tuple[Address, bool]]
     opened: list[trio.abc.AsyncResource] = field(default_factory=list)
 
     async def connect(self) -> trio.SocketStream:
@@ -296,7 +298,8 @@ async def running_proxy(
     counters = traffic.add_listener(DEFAULT_LISTENER)
     poller = Poller()
     connection_manager = ConnectionManager(poller, timeouts, max_bytes=max_bytes, max_per_address=max_per_address)
-    server = Server(connection_manager, traffic, admission)
+    changes: list[tuple[Address, bool]] = []
+    server = Server(connection_manager, traffic, admission, None, lambda *change: changes.append(change))
     broker = FakeBroker(behaviour)
     chosen = dispatcher or PassthroughDispatcher()
 
@@ -321,7 +324,7 @@ async def running_proxy(
             ),
         )
         listening = Address("127.0.0.1", port_of(listeners))
-        shell = RunningProxy(listening, connection_manager, traffic, counters, broker)
+        shell = RunningProxy(listening, connection_manager, traffic, counters, broker, changes)
         try:
             yield shell
         finally:

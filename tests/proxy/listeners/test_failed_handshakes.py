@@ -168,6 +168,7 @@ async def test_broker_without_good_certificate_is_not_used(
         await client.send_all(request_frame(1))
         await read_to_end(client)
         await fails(shell, Fault(CloseReason.UPSTREAM_TLS, TlsSide.UPSTREAM, failure, words), capsys)
+        assert shell.changes == [(shell.broker.address, False)]  # A gateway connects the next client elsewhere.
 
 
 @pytest.mark.parametrize(

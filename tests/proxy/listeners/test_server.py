@@ -51,14 +51,25 @@ def _acceptor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 class Shell:
-    """A connection manager and a server. `seen` has client host, broker address and socket address of each session."""
+    """A connection manager and a server.
+
+    Attributes:
+        seen: client host, broker address and socket address of each session.
+        changes: the calls of `on_reachability_changed`.
+    """
 
     def __init__(self, nursery: trio.Nursery, upstream: Address, host: str = "127.0.0.1") -> None:
         self.traffic = TrafficCounters()
         self.counters = self.traffic.add_listener(DEFAULT_LISTENER)
         poller = Poller()
         self.connection_manager = ConnectionManager(poller)
-        self.server = Server(self.connection_manager, self.traffic, AdmissionLimits(100))
+        self.changes: list[tuple[Address, bool]] = []
+        self.server = Server(
+            self.connection_manager,
+            self.traffic,
+            AdmissionLimits(100),
+            on_reachability_changed=lambda address, is_reachable: self.changes.append((address, is_reachable)),
+        )
         self.seen: list[tuple[str, Address, Address]] = []
         self.listeners = listen(Address(host, 0))
         self.upstream = upstream
@@ -90,6 +101,7 @@ async def test_bad_broker_name_fails_one_connection(nursery: trio.Nursery) -> No
         assert await shell.ask() == b""
         assert shell.counters.connections_closed[CloseReason.UPSTREAM_UNREACHABLE] == times
     assert shell.server._supervisor.failures[Task.CONNECTIONS] == 2
+    assert shell.changes == [(shell.upstream, False)] * 2
     nursery.cancel_scope.cancel()
 
 
@@ -106,6 +118,7 @@ async def test_unreachable_broker_closes_clients(nursery: trio.Nursery, capsys: 
         assert shell.counters.upstream_connect_failures == times
     await nursery.start(broker.run)
     assert await shell.ask() == reply_frame(1, b"x")
+    assert shell.changes == [*[(broker.address, False)] * 3, (broker.address, True)]
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert "the broker is unreachable" in lines[0]
