@@ -38,6 +38,10 @@ class Completeness:
         """Makes the members incomplete at the start of a generation, until the leader's reply lists all of them."""
         self.incomplete_reason = self.incomplete_reason or FallbackReason.IN_DOUBT
 
+    def miss_metadata(self) -> None:
+        """Makes the members incomplete because the metadata of a member is unknown, until the broker describes it."""
+        self.incomplete_reason = self.incomplete_reason or FallbackReason.IN_DOUBT
+
     def miss_members(self) -> None:
         """Makes the members incomplete after the copy missed a member's join or a generation's beginning.
 

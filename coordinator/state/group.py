@@ -257,7 +257,7 @@ class Group:
         """
         protocol = self.protocol
         if not self.metadata_omitted and any(protocol not in each.protocols for each in self.members.values()):
-            self.completeness.begin_generation()
+            self.completeness.miss_metadata()
 
     def adopt_generation(self, generation: int, now: float) -> None:
         """Adopts a generation whose beginning was not observed."""
