@@ -61,7 +61,7 @@ conformance: system .venv/.dev # compares the sidecar's answers with the broker'
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
 	@$(BIN)/python -m pytest -p no:randomly --hypothesis-profile=conformance --table=docs/conformance.md -m "long or not long" \
 		tests/conformance/test_differential.py tests/conformance/test_added_versions.py \
-		tests/conformance/test_added_clients.py tests/conformance/test_random_history.py tests/spark/test_stream.py $(ARGS)
+		tests/conformance/test_added_clients.py tests/conformance/test_random_history.py $(ARGS)
 
 matrix: system .venv/.dev # runs clients and frameworks against all brokers, which may take an hour; writes docs/compatibility.md
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)

@@ -6,6 +6,8 @@ Replies on different connections may overtake each other. Four rules keep the co
 - The broker does not issue a member id again after its member has left.
 - The leader's reply to its join decides which members a generation has, and the leader's sync decides the assignments.
 - An event cannot undo a change that was seen after the event's request was sent.
+
+The module has more than 400 lines because it contains the rules of all members' events but joins.
 """
 
 from group_sidecar.coordinator.model.events import (
