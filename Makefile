@@ -11,9 +11,9 @@ KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 .PHONY: test test-unhurried test-fleet test-deploy test-versions test-others test-long lint linters conformance matrix simulate simulate-mutants bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
-# Tests that keep a core busy and do not depend on timing run first, in two jobs at a time; those of tests/deploy build
-# images and packages. All others mostly wait for brokers and for timeouts. They follow in two jobs too, because one of
-# them alone leaves more than a core idle. A file of tests that is not named here is in the last job.
+# Tests that keep a core busy and do not depend on timing run first, in two jobs at a time. All others mostly wait for
+# brokers and for timeouts. They follow in two jobs too, beside those of tests/deploy, which build images and packages:
+# without these, half a core would be idle. A file of tests that is not named here is in the last job.
 UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
 FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage hot_restart_journal)
 VERSIONS := tests/page tests/simulation $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
@@ -26,8 +26,8 @@ test: system # runs the linters, then all tests; with ARGS it runs pytest once, 
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unhurried test-fleet test-deploy
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-versions test-others
+	@status=0; $(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unhurried test-fleet || status=$$?; \
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-versions test-others test-deploy && exit $$status
 endif
 
 test-unhurried:

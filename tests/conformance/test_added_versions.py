@@ -33,8 +33,7 @@ pytestmark = pytest.mark.timeout(300)
 
 BROKERS = (
     "0.9.0.1",
-    "0.10.1.1",
-    *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "1.1.1", "2.8.2")),
+    *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.1.1", "0.10.2.2", "1.1.1", "2.8.2")),
 )
 REFERENCES = ("4.4.0", "2.8.2")
 """If both support a version, the answers of the later one in this tuple are expected."""

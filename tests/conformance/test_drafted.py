@@ -83,7 +83,7 @@ class Stage:
         return told
 
 
-@pytest.fixture(scope="module", params=["4.4.0", "1.1.1"])
+@pytest.fixture(scope="module", params=["4.4.0", pytest.param("1.1.1", marks=pytest.mark.long)])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("drafted")
     with (

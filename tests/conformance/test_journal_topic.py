@@ -109,7 +109,7 @@ def consume_something(stage: Stage) -> None:
         consume(through, f"workers{number}", ["work"], 8)
 
 
-@pytest.mark.parametrize("version", [VERSION, "1.1.1"])
+@pytest.mark.parametrize("version", [VERSION, pytest.param("1.1.1", marks=pytest.mark.long)])
 def test_topic_has_each_record_once(tmp_path: Path, version: str) -> None:
     """The journal topic contains the same records as the folder, each once, after lost replies, a broker restart and a
     sidecar kill.

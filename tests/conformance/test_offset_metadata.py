@@ -148,7 +148,7 @@ class Stage:
         return self.sidecar.metric("group_sidecar_policy_rejections_total", policy="offset_metadata_max_bytes")
 
 
-@pytest.fixture(scope="module", params=["4.4.0", "1.1.1"])
+@pytest.fixture(scope="module", params=["4.4.0", pytest.param("1.1.1", marks=pytest.mark.long)])
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A broker with the limit, and a broker without a limit behind a sidecar."""
     folder = tmp_path_factory.mktemp("metadata")

@@ -100,7 +100,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
         yield broker
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_restarts_lose_nothing(broker: KafkaBroker, tmp_path: Path, idempotent: bool) -> None:
     """No delivery fails, and the group consumes each value once, while the sidecar restarts under load.
 

@@ -70,6 +70,7 @@ def finish(*command: str) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_stream_killed_while_writing_resumes(spark: SparkSession, tmp_path: Path) -> None:
     """A stream job that is killed while it writes tables resumes without lost or doubled rows."""
