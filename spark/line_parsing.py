@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from enum import StrEnum
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -25,12 +25,14 @@ from group_sidecar.metrics.records import (
     Envelope,
     columns,
 )
+from group_sidecar.metrics.records import Column as ContractColumn
 
 CLOCK_SKEW = timedelta(minutes=5)
 """How far a sidecar's clock may be ahead of this job's clock. A clock further ahead would make other sidecars seem
 late."""
 
 _UNREADABLE = "_unreadable"
+_NUMBERS = ("BIGINT", "DOUBLE")
 
 Part = type[Envelope | Body]
 
@@ -111,13 +113,15 @@ def deduplicated(records: DataFrame) -> DataFrame:
 
 
 def _fault(now: Column, oldest: Column | None) -> Column:
+    """Returns the first fault of a line; null for a record.
+
+    Nearly all lines are records. So one condition, which looks only at the columns of the line's kind, comes first.
+    """
     value, unreadable = F.col("value"), F.col(_UNREADABLE).isNotNull()
     blank = F.trim(value) == ""
     no_object = unreadable & (~F.ltrim(value).startswith("{") | F.try_parse_json(value).isNull())
     future = now + F.lit(CLOCK_SKEW)
-    outdated = (F.col("emitted_at") < _moment(EARLIEST)) | (F.col("observed_at") < _moment(EARLIEST_OBSERVATION))
-    if oldest is not None:
-        outdated |= F.col("emitted_at") < oldest
+    earliest = _moment(EARLIEST) if oldest is None else F.greatest(_moment(EARLIEST), oldest)
     tests = {
         Fault.NOT_JSON_OBJECT: blank | no_object,
         Fault.UNKNOWN_VERSION: F.col("version").isNull() | (F.col("version") != VERSION),
@@ -126,9 +130,35 @@ def _fault(now: Column, oldest: Column | None) -> Column:
         Fault.MISSING_COLUMN: _in_envelope_or_kind(_lacks_column),
         Fault.OUT_OF_RANGE: _in_envelope_or_kind(_out_of_range),
         Fault.IN_FUTURE: (F.col("observed_at") > future) | (F.col("emitted_at") > future),
-        Fault.TOO_OLD: outdated,
+        Fault.TOO_OLD: (F.col("emitted_at") < earliest) | (F.col("observed_at") < _moment(EARLIEST_OBSERVATION)),
     }
-    return F.coalesce(*(F.when(test, F.lit(fault.value)) for fault, test in tests.items()))
+    in_time = F.col("emitted_at").between(earliest, future)
+    in_time &= F.col("observed_at").between(_moment(EARLIEST_OBSERVATION), future)
+    is_record = ~unreadable & (F.col("version") == VERSION) & in_time & _is_valid(Envelope) & _is_valid_of_its_kind()
+    fault = F.coalesce(*(F.when(test, F.lit(fault.value)) for fault, test in tests.items()))
+    return F.when(is_record, F.lit(None)).otherwise(fault)
+
+
+def _is_valid_of_its_kind() -> Column:
+    first, *others = BODIES
+    chain = F.when(F.col("kind") == first.KIND, _is_valid(first))
+    for body in others:
+        chain = chain.when(F.col("kind") == body.KIND, _is_valid(body))
+    return chain
+
+
+def _is_valid(part: Part) -> Column:
+    """True if no column of this part is missing or out of range. Otherwise false or null."""
+    return reduce(and_, (_is_valid_cell(column) for column in columns(part)), F.lit(True))
+
+
+def _is_valid_cell(column: ContractColumn) -> Column:
+    cell = F.col(column.name)
+    if column.sql_type not in _NUMBERS:
+        return F.lit(True) if column.nullable else cell.isNotNull()
+    low = F.lit(True) if column.note.minimum is None else cell >= column.note.minimum
+    valid = low & (cell <= GREATEST)
+    return F.coalesce(valid, F.lit(True)) if column.nullable else valid
 
 
 def _moment(text: str) -> Column:
@@ -144,7 +174,7 @@ def _lacks_column(part: Part) -> Column:
 
 
 def _out_of_range(part: Part) -> Column:
-    numbers = [column for column in columns(part) if column.sql_type in ("BIGINT", "DOUBLE")]
+    numbers = [column for column in columns(part) if column.sql_type in _NUMBERS]
     low = (F.col(each.name) < each.note.minimum for each in numbers if each.note.minimum is not None)
     high = (F.col(each.name) > GREATEST for each in numbers)
     return _any(F.coalesce(breach, F.lit(False)) for breach in (*low, *high))

@@ -17,6 +17,9 @@ _REQUIRED_SETTINGS = {
     # HotSpot does not compile a method of more than 8,000 bytes, and an interpreted method is three times as slow.
     # Above this limit, Spark does not use whole-stage code generation.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # The default type, INT96, has no statistics, so readers cannot skip a part of a file by its times.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
     # A task can write rows of this many hours without sorting them by hour.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
 }

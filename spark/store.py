@@ -39,6 +39,8 @@ QUARANTINE = "quarantine"
 CHECKPOINT = "checkpoint"
 CLOSED_AFTER = timedelta(hours=2)
 """How long after its end an hour is compacted. Later records are stored too, and are merged by the next compaction."""
+_BY_KIND = ("kind", "sidecar", "boot", "seq")
+"""The order of compacted records. A query reads only some kinds."""
 _MADE_WITH = "store.json"
 _LAYOUT = 1
 
@@ -92,10 +94,10 @@ class Store:
         self.writing = RLock()
         self._schemas: dict[str, StructType] = {}
         self._records = BatchStore(
-            spark, self._folders, RECORDS, _records_schema(), line_parsing.deduplicated, self.check_lease
+            spark, self._folders, RECORDS, _records_schema(), line_parsing.deduplicated, _BY_KIND, self.check_lease
         )
         self._quarantine = BatchStore(
-            spark, self._folders, QUARANTINE, _quarantine_schema(), _each_line_once, self.check_lease
+            spark, self._folders, QUARANTINE, _quarantine_schema(), _each_line_once, ("fault",), self.check_lease
         )
         token = lease.token if lease else 0
         self._attempts = WriteAttempts(spark, self._folders, self._records, self._quarantine, token, self.check_lease)

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -209,6 +210,28 @@ def test_compaction_may_be_interrupted(
     assert store.compact(at(HOUR), 4) == 4  # Two folders of records, and two of the quarantine.
     assert seqs(store.records(HOURS)) == [1, 2, 3, 4, 5]
     assert [row["line"] for row in store.read("quarantine").collect()] == ["{", "{"]
+
+
+def test_compacted_files_can_be_skipped(spark: SparkSession, tmp_path: Path, add: Add) -> None:
+    """Compacted records are sorted by kind, compressed with zstd, and have statistics of their times."""
+    a, b = RecordsOfBoot("a"), RecordsOfBoot("b")
+    store = Store(spark, str(tmp_path))
+    for batch in range(2):
+        add(
+            store,
+            batch,
+            [b.heartbeat(batch), a.commit(batch, "g", "t", 0, 1), a.heartbeat(batch), b.commit(batch, "g", "t", 0, 1)],
+        )
+    assert store.compact(at(HOUR), 2) == 2
+    [path] = tmp_path.glob("records/*/*/batch=compacted-*/*.parquet")
+    rows = pq.read_table(path, columns=["kind", "sidecar", "seq"]).to_pylist()
+    order = [(row["kind"], row["sidecar"], row["seq"]) for row in rows]
+    assert len(order) == 8
+    assert order == sorted(order)
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = {group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)}
+    assert {each.compression for each in columns.values()} == {"ZSTD"}
+    assert columns["emitted_at"].statistics.min == at(0)
 
 
 def _failing_at_last(steps: Iterator[int], done: Callable[..., None]) -> Callable[..., None]:
