@@ -6,17 +6,21 @@ PYTHON ?= $(shell for p in $(PYTHONS); do $$p -c '$(AT_LEAST)' >/dev/null 2>&1 &
 BIN := .venv/bin
 SEEDS ?= 100
 FIRST ?= 1
+SECONDS ?= 60
+SEED ?= 1
+HOURS ?= 1
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet test-deploy test-versions test-others test-long lint linters conformance matrix simulate simulate-mutants bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
+.PHONY: test test-unhurried test-fleet test-deploy test-versions test-others test-reliability test-long lint linters conformance matrix simulate simulate-mutants linearizability fuzz soak drills bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
-# Tests that keep a core busy and do not depend on timing run first, in two jobs at a time. All others mostly wait for
-# brokers and for timeouts. They follow in two jobs too, beside those of tests/deploy, which build images and packages:
-# without these, half a core would be idle. A file of tests that is not named here is in the last job.
+# Tests that keep a core busy and do not depend on timing run first, in two jobs at a time. Most others wait for brokers
+# and for timeouts. They follow in three jobs at a time, because two of them leave half a core idle. A file of tests that
+# is not named here is in test-others.
 UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
 FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage hot_restart_journal)
-VERSIONS := tests/page tests/simulation $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
+RELIABILITY := $(addprefix tests/,simulation linearizability fuzzing soak drills)
+VERSIONS := tests/page $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
 	old_brokers drafted offset_metadata shrinking journal_topic leadership moved_coordinator tail)
 COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
 
@@ -27,7 +31,8 @@ ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
 	@status=0; $(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unhurried test-fleet || status=$$?; \
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-versions test-others test-deploy && exit $$status
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-versions test-others test-deploy \
+		test-reliability && exit $$status
 endif
 
 test-unhurried:
@@ -43,7 +48,10 @@ test-versions:
 	@$(BIN)/python -m pytest $(VERSIONS)
 
 test-others:
-	@$(BIN)/python -m pytest $(addprefix --ignore=,tests/deploy $(UNHURRIED) $(FLEET) $(VERSIONS))
+	@$(BIN)/python -m pytest $(addprefix --ignore=,tests/deploy $(UNHURRIED) $(FLEET) $(VERSIONS) $(RELIABILITY))
+
+test-reliability:
+	@$(BIN)/python -m pytest $(RELIABILITY)
 
 test-long: system .venv/.dev # runs the tests that take long, which no other target of tests runs without ARGS
 	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
@@ -72,6 +80,21 @@ simulate: .venv/.packages-dev # runs the simulation for SEEDS seeds from FIRST o
 
 simulate-mutants: .venv/.packages-dev # plants bugs, one after the other, that the simulation must find
 	@$(BIN)/python -m tests.simulation.mutants $(ARGS)
+
+linearizability: system .venv/.dev # checks what clients see of offsets, members and records under faults; SECONDS=60 SEED=1
+	@$(BIN)/python -m tests.kafka.maven 4.4.0
+	@$(BIN)/python -m tests.linearizability --seconds $(SECONDS) --seed $(SEED) $(ARGS)
+
+fuzz: .venv/.dev .venv/.fuzz # fuzzes each target for SECONDS; ARGS names targets
+	@$(BIN)/python -m tests.fuzzing --seconds $(SECONDS) $(ARGS)
+
+soak: system .venv/.dev # runs a varied workload for HOURS, after which memory and tables must be flat
+	@$(BIN)/python -m tests.kafka.maven 4.4.0
+	@$(BIN)/python -m tests.soak --hours $(HOURS) $(ARGS)
+
+drills: system .venv/.dev # restarts sidecars and brokers, and prints what real clients notice, with and without sidecars
+	@$(BIN)/python -m tests.kafka.maven 4.4.0 2.8.2
+	@$(BIN)/python -m tests.drills $(ARGS)
 
 bench: proxies .venv/.dev # measures the data path in three quarters of an hour; QUICK=1 takes ten minutes; writes docs/performance.md
 	@$(BIN)/python -m tests.kafka.maven 4.4.0
@@ -102,7 +125,7 @@ sbom: .venv/.dev # writes build/sbom/, which lists the packages of each image in
 	done
 
 audit: .venv/.dev # fails if a locked package has a known vulnerability; needs the network
-	@(for lists in "dev.txt --requirement requirements/uv.txt" wheels.txt; do \
+	@(for lists in "dev.txt --requirement requirements/uv.txt" wheels.txt fuzz.txt; do \
 		$(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
 			--requirement requirements/$$lists $(ARGS) || exit; \
 	done) || { echo "A package has a known vulnerability, or the list of vulnerabilities could not be read"; exit 1; }
@@ -128,6 +151,10 @@ java: python # installs Java alone; does not fail without it
 .venv/.dev .venv/.demo: .venv/.%: .venv/.packages-% setup.py $(COMPILED) \
 		$(shell find -L group_sidecar -name '*.pyx' -o -name '*.h')
 	@$(PYTHON) scripts/bootstrap.py project
+	@touch $@
+
+.venv/.fuzz: requirements/fuzz.txt .venv/.packages-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
 
 python:
