@@ -1,0 +1,58 @@
+"""What a target of the fuzzer is."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.as_python import ROOT
+
+CORPUS = Path(__file__).with_name("corpus")
+WORK = ROOT / "build" / "fuzzing"
+"""The folder for inputs that the fuzzer finds."""
+INPUT_SECONDS = 10
+"""Maximum time for one input. Coverage and a busy machine make each input several times slower than it is."""
+MEMORY_MB = 1_536
+"""Maximum memory of the fuzzing process."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+def require(holds: object, what: str) -> None:
+    """Raises Violation with this text if an invariant does not hold. Unlike `assert`, it works under `python -O`."""
+    if not holds:
+        raise Violation(what)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One target.
+
+    Attributes:
+        name: the name on the command line, and the name of the module.
+        check: runs one input. Returns what happened, which is the same for Python sources and for compiled modules.
+        seeds: returns inputs to start from.
+        is_compiled: whether `check` runs modules that may be compiled.
+        max_bytes: the largest input that is tried.
+        words: words that the fuzzer inserts into inputs.
+    """
+
+    name: str
+    check: Callable[[bytes], object]
+    seeds: Callable[[], Iterable[bytes]]
+    is_compiled: bool = False
+    max_bytes: int = 4_096
+    words: Callable[[], Iterable[bytes]] = tuple
+
+    def kept(self) -> list[Path]:
+        """Returns the files of the kept corpus, sorted."""
+        return sorted(path for path in (CORPUS / self.name).glob("*") if path.is_file())
+
+    def inputs(self) -> list[bytes]:
+        """Returns all inputs that tests replay: the kept ones, and then the seeds."""
+        return [path.read_bytes() for path in self.kept()] + [*self.seeds()]
+
+    def outcome(self, data: bytes) -> str:
+        """Runs one input and returns what happened, as text that can be compared with that of another process."""
+        return repr(self.check(data))
