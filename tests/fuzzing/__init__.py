@@ -8,6 +8,7 @@ inputs to start from, and `check` runs one input and raises if an invariant does
 - `other_build`: a second process that runs the compiled modules, so that both results can be compared
 - `target`, `all_targets`: what a target is, and the list of targets
 - `input_bytes`: takes numbers and pieces from an input
+- `log_lines`: collects the errors that the sidecar logs
 - `sessions`, `session_scripts`: both directions of a client connection, with the real dispatcher
 - `messages`: every decoder of `codecs/messages`
 - `scans`: headers, addresses in replies, ends of replies

@@ -49,7 +49,7 @@ def fuzz(target: Target, seconds: int) -> bool:
         each.mkdir(parents=True, exist_ok=True)
     for data in target.inputs():
         (seeds / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
-    words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words()))
+    words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words()) or '"\\x00"\n')  # It may not be empty.
     command = [
         *(sys.executable, "-m", "tests.fuzzing.fuzzing_process", target.name),
         *(f"-max_total_time={seconds}", f"-timeout={INPUT_SECONDS}", f"-rss_limit_mb={MEMORY_MB}"),

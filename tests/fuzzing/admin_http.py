@@ -8,40 +8,53 @@ the parameters of the port.
 - The connection ends.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from unittest.mock import patch
 
 import h11
 import trio
+from starlette.types import ASGIApp
 from trio.testing import MockClock, memory_stream_pair
 
 from group_sidecar.proxy.admin.http_connection import HttpConnection
+from group_sidecar.proxy.admin.json_api import ENDPOINTS
 from group_sidecar.proxy.config.reload import ReloadOutcome
 from group_sidecar.proxy.config.sections import AdminAccess
 from tests.fuzzing.input_bytes import pieces
+from tests.fuzzing.log_lines import logged_errors
 from tests.fuzzing.target import require
 from tests.proxy.admin.attacks import ATTACKS
 from tests.proxy.admin.served_app import admin
+from tests.proxy.dataplane.playbook import EPOCH, complete_state, stable_group
 
 MAX_REPLIES = 400
 VIRTUAL_SECONDS = 600
 SMALLEST_REQUEST = 14
-PATHS = (
-    "/ /metrics /livez /startupz /readyz /healthz /api/v1/ /api/v1/groups /api/v1/groups/g /api/v1/groups/g/timeline "
-    "/api/v1/groups/g/why /api/v1/openapi.json /api/v1/config /groups /groups/g /static/page.css /-/reload"
-).split()
-PARAMETERS = ("state", "filter", "prefix", "sort", "order", "limit", "page", "since", "until", "hours", "member", "q")
+PARAMETERS = sorted({name for endpoint in ENDPOINTS for name in endpoint.query.model_fields} | {"page", "hour"})
+PATHS = [endpoint.path for endpoint in ENDPOINTS]
+PATHS += ["/", "/group", "/refusals", "/status", "/metrics", "/-/reload", "/healthz", "/livez", "/readyz", "/startupz"]
+PATHS += ["/api/v1/openapi.json", "/static/page.css"]
 
 
 def check(data: bytes) -> object:
     """Serves one connection."""
-    return trio.run(_serve, data[:1], data[1:], clock=MockClock(autojump_threshold=0))
+    with patch.object(trio.to_thread, "run_sync", _at_once), logged_errors() as errors:
+        statuses = trio.run(_serve, data[:1], data[1:], clock=MockClock(autojump_threshold=0))
+    require(not errors, f"an error is logged: {errors}")
+    return statuses
+
+
+async def _at_once(function: Callable[..., object], *arguments: object, **_: object) -> object:
+    """Runs a function in place of a thread. Virtual time would pass while a thread works."""
+    return function(*arguments)
 
 
 async def _serve(size: bytes, content: bytes) -> object:
     client, server = memory_stream_pair()
     failures: list[Exception] = []
     connection = HttpConnection(
-        admin((), AdminAccess(), metrics=_metrics, reload=_reload),
+        _app(),
         server,
         client=("127.0.0.1", 50_000),
         server=("127.0.0.1", 9464),
@@ -78,6 +91,15 @@ async def _serve(size: bytes, content: bytes) -> object:
     require(500 not in statuses, "an answer of 500")
     require(len(statuses) <= 1 + len(content) // SMALLEST_REQUEST, "more replies than requests")
     return statuses
+
+
+@cache
+def _app() -> ASGIApp:
+    """The application, with a group that has members."""
+    state = complete_state()
+    stable_group(state, "m1", "m2")
+    view = state.copy.manager.view("g", EPOCH + 100.0)
+    return admin([view], AdminAccess(), metrics=_metrics, reload=_reload)
 
 
 async def _metrics(accept: str) -> tuple[bytes, str]:
@@ -121,8 +143,8 @@ def words() -> Iterator[bytes]:
 def seeds() -> Iterator[bytes]:
     """A request for each path, each with each parameter, and the known attacks."""
     for path in PATHS:
-        query = "&".join(f"{name}=1" for name in PARAMETERS)
-        for target in (path, f"{path}?{query}", f"{path}?{PARAMETERS[0]}=%ff"):
+        names = [f"{path}?group=g&{name}=1" for name in PARAMETERS if name != "group"]
+        for target in (path, f"{path}?group=g", f"{path}?group=%ff%00", *names):
             yield f"\0GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
     for attack in ATTACKS.values():
         if len(attack) < 4_000:

@@ -3,7 +3,7 @@
 An input is a script (`session_scripts`). It runs three times: with a dispatcher that passes everything, with the real
 dispatcher, and with the real dispatcher and every chunk cut into pieces.
 
-- No exception.
+- No exception, and no error in the log. A handler's exception is only logged.
 - If everything passes, each side gets a start of what the other side sent, and the rest is held.
 - The broker gets only requests of the client, in their order, and marked requests of the sidecar.
 - Replies leave in the order of the requests.
@@ -30,6 +30,7 @@ from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.fuzzing import session_scripts
 from tests.fuzzing.input_bytes import pieces
+from tests.fuzzing.log_lines import logged_errors
 from tests.fuzzing.session_scripts import Kind, Script, Step
 from tests.fuzzing.target import require
 from tests.proxy.fakes import PassthroughDispatcher
@@ -167,7 +168,13 @@ class Run:
 
 def check(data: bytes) -> object:
     """Plays one script."""
-    script = Script.of(data)
+    with logged_errors() as errors:
+        outcome = _check(Script.of(data))
+    require(not errors, f"an error is logged: {errors}")
+    return outcome
+
+
+def _check(script: Script) -> object:
     _check_passing(script)
     settings = script.settings % len(SETTINGS)
     whole, left = _play(settings, script.steps, 0)
@@ -193,12 +200,16 @@ def _check_passing(script: Script) -> None:
 
 def _play(settings: int, steps: Sequence[Step], cut: int) -> tuple[Run, Left]:
     config = _config(settings)
-    advertise = (lambda node: Address("gateway", 9_000 + node % 100)) if config.mode == "gateway" else None
+    advertise = _advertised if config.mode == "gateway" else None
     state = BrokerState(Address("10.1.1.1", 9092), config, TrafficCounters(), lambda fact: None, advertise, EPOCH)
     state.learn_initial_groups([])
     dispatcher = BrokerDispatcher(state, ListenerCounters(DEFAULT_LISTENER), make_reply_builder(state))
     run = Run(dispatcher, state, cut)
     return run, run.play(steps)
+
+
+def _advertised(node_id: int, host: str, port: int) -> tuple[str, int]:
+    return f"gateway-{node_id % 3}", 9_000 + node_id % 3
 
 
 @cache
