@@ -24,7 +24,7 @@ TARGETS: dict[str, Target] = {
         Target("messages", messages.check, messages.seeds),
         Target("scans", scans.check, scans.seeds, is_compiled=True),
         Target("record_batches", record_batches.check, record_batches.seeds),
-        Target("compressed_data", compressed_data.check, compressed_data.seeds),
+        Target("compressed_data", compressed_data.check, compressed_data.seeds, max_bytes=1 << 16),
         Target("offsets_topic", offsets_topic.check, offsets_topic.seeds),
         Target("offsets_log", offsets_log.check, offsets_log.seeds, is_compiled=True),
         Target("proxy_headers", proxy_headers.check, proxy_headers.seeds),

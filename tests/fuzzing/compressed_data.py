@@ -56,7 +56,7 @@ def seeds() -> Iterator[bytes]:
         packed = compressed(number + 1, text)
         yield bytes((number, 0)) + packed
         yield bytes((number, 0)) + packed + packed
-        yield bytes((number, 0)) + compressed(number + 1, bytes(1 << 20))
+        yield bytes((number, 0)) + compressed(number + 1, bytes(LIMIT + 1))
         yield bytes((number, 0)) + compressed(number + 1, b"")
         yield bytes((number, 1, 0, 3, 7)) + text
     block = compressed(2, text)

@@ -67,7 +67,23 @@ def words() -> Iterator[bytes]:
                 models.append(section)
             seen.add(name)
     yield from (f"{name}: ".encode() for name in sorted(seen))
-    yield from (b"- ", b"\n  ", b"\n", b"{", b"}", b"[", b"]", b"null", b"true", b"&a ", b"*a", b"!!", b"<<: ", b"? ", b"|")
+    yield from (
+        b"- ",
+        b"\n  ",
+        b"\n",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"null",
+        b"true",
+        b"&a ",
+        b"*a",
+        b"!!",
+        b"<<: ",
+        b"? ",
+        b"|",
+    )
 
 
 def seeds() -> Iterator[bytes]:

@@ -74,7 +74,12 @@ def _with_checksum(content: bytes) -> bytes:
 def seeds() -> Iterator[bytes]:
     """Headers of all kinds, followed by bytes of Kafka."""
     kafka = b"\0\0\0\x10"
-    for line in (b"TCP4 192.0.2.1 192.0.2.2 1 65535", b"TCP6 2001:db8::1 ::ffff:192.0.2.1 0 9", b"UNKNOWN x", b"UNKNOWN"):
+    for line in (
+        b"TCP4 192.0.2.1 192.0.2.2 1 65535",
+        b"TCP6 2001:db8::1 ::ffff:192.0.2.1 0 9",
+        b"UNKNOWN x",
+        b"UNKNOWN",
+    ):
         yield b"\4\0PROXY " + line + b"\r\n" + kafka
     for command, family, block in ((0x21, 0x11, 12), (0x21, 0x21, 36), (0x21, 0x31, 216), (0x20, 0, 0), (0x21, 0, 3)):
         addresses = bytes(range(1, block + 1)) if block < 200 else bytes(block)
