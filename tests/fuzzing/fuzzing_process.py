@@ -10,7 +10,7 @@ import sys
 from importlib.machinery import FileFinder, SourceFileLoader
 from pathlib import Path
 
-import atheris
+import atheris  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,12 +31,14 @@ def main() -> None:
     """Fuzzes until libFuzzer ends the process."""
     use_sources()
     name, *options = sys.argv[1:]
+    from tests.fuzzing.all_targets import TARGETS
+
+    target = TARGETS[name]
     with atheris.instrument_imports(include=["group_sidecar"]):
-        from tests.fuzzing.all_targets import TARGETS
+        target.module.check(b"")  # Some modules are imported only when they are used.
     from tests.fuzzing.other_build import OtherBuild
     from tests.fuzzing.target import Violation
 
-    target = TARGETS[name]
     other = OtherBuild(name) if target.is_compiled else None
     compares = other is not None and other.is_compiled
     sys.stderr.write(f"compared with compiled modules: {'yes' if compares else 'no'}\n")

@@ -1,7 +1,7 @@
 """Target: any records of `__consumer_offsets`, read and merged into the copy of the coordinator.
 
-An input is a list of records: a byte of flags, a key and a value. By the flags, a value is a tombstone, a record belongs
-to a transaction, or a transaction ends.
+An input is a list of records: a byte of flags, a key and a value. By the flags, a value is a tombstone, a record
+belongs to a transaction, or a transaction ends.
 
 - No exception but DecodeError, which makes the sidecar read the partition again.
 - The offsets of each group are the same whether records are merged one by one or all together, if the log ends without

@@ -13,7 +13,7 @@ import sys
 from types import TracebackType
 from typing import IO, Self
 
-from group_sidecar.proxy.dataplane import session
+from group_sidecar.proxy.dataplane import tls_records
 from tests.as_python import ROOT
 
 LENGTH_BYTES = 4
@@ -21,7 +21,7 @@ LENGTH_BYTES = 4
 
 def is_compiled() -> bool:
     """Whether this process runs compiled modules."""
-    return not session.__file__.endswith(".py")
+    return not tls_records.__file__.endswith(".py")
 
 
 def write(stream: IO[bytes], data: bytes) -> None:

@@ -68,7 +68,8 @@ def _with_checksum(content: bytes) -> bytes:
         return content
     length = len(content) - 16 + 7
     head = content[:14] + length.to_bytes(2, "big") + content[16:] + b"\3\0\4"
-    return head + crc32c(head + bytes(4)).to_bytes(4, "big")
+    checksum: int = crc32c(head + bytes(4))
+    return head + checksum.to_bytes(4, "big")
 
 
 def seeds() -> Iterator[bytes]:

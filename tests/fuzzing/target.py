@@ -1,8 +1,9 @@
 """What a target of the fuzzer is."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from tests.as_python import ROOT
 
@@ -27,23 +28,22 @@ def require(holds: object, what: str) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """One target.
+    """One target. Its module is imported when it is first used, because some targets need most of the sidecar.
 
     Attributes:
         name: the name on the command line, and the name of the module.
-        check: runs one input. Returns what happened, which is the same for Python sources and for compiled modules.
-        seeds: returns inputs to start from.
         is_compiled: whether `check` runs modules that may be compiled.
         max_bytes: the largest input that is tried.
-        words: words that the fuzzer inserts into inputs.
     """
 
     name: str
-    check: Callable[[bytes], object]
-    seeds: Callable[[], Iterable[bytes]]
     is_compiled: bool = False
     max_bytes: int = 4_096
-    words: Callable[[], Iterable[bytes]] = tuple
+
+    @property
+    def module(self) -> Any:
+        """The module, which has `check`, `seeds` and perhaps `words`."""
+        return import_module(f"tests.fuzzing.{self.name}")
 
     def kept(self) -> list[Path]:
         """Returns the files of the kept corpus, sorted."""
@@ -51,8 +51,15 @@ class Target:
 
     def inputs(self) -> list[bytes]:
         """Returns all inputs that tests replay: the kept ones, and then the seeds."""
-        return [path.read_bytes() for path in self.kept()] + [*self.seeds()]
+        return [path.read_bytes() for path in self.kept()] + [*self.module.seeds()]
+
+    def words(self) -> list[bytes]:
+        """Returns words that the fuzzer inserts into inputs."""
+        return [*self.module.words()] if hasattr(self.module, "words") else []
 
     def outcome(self, data: bytes) -> str:
-        """Runs one input and returns what happened, as text that can be compared with that of another process."""
-        return repr(self.check(data))
+        """Runs one input and returns what happened, as text that can be compared with that of another process.
+
+        The text is the same for Python sources and for compiled modules.
+        """
+        return repr(self.module.check(data))
