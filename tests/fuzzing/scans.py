@@ -4,7 +4,7 @@ An input is the kind of scan, a size of pieces, and a frame.
 
 - Headers of requests and replies: only documented errors; `body_start` and `decode_request_header` agree.
 - Addresses in FindCoordinator and Produce replies: only NotScannable. With unchanged addresses the body is unchanged.
-  What is found lies within the body.
+  What is found lies within the body. A rewritten reply is a frame of the length that it announces.
 - Ends of replies: only DecodeError. The end is at the same position however the reply is cut.
 - acks of a Produce request: any bytes give a number or None.
 """
@@ -12,6 +12,7 @@ An input is the kind of scan, a size of pieces, and a frame.
 from collections.abc import Callable, Iterator
 
 from group_sidecar.codecs.address_scan import NotScannable, find_body_tags, rewrite_coordinators
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.errors import DecodeError, TooManyElements
 from group_sidecar.codecs.headers import (
     RequestHeader,
@@ -25,6 +26,7 @@ from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRespon
 from group_sidecar.codecs.messages.produce import ProduceRequest, ProduceResponse
 from group_sidecar.codecs.reply_tail import TAIL_PROGRAMS, TailProgram, TailSearch, find_tail
 from group_sidecar.codecs.schema import encode
+from group_sidecar.proxy.broker.address_rewrite import scan_and_rewrite
 from group_sidecar.proxy.dataplane.produce_acks import acks
 from tests.codecs.declarations import brought_down, full_sample
 from tests.fuzzing.input_bytes import InputBytes
@@ -130,7 +132,20 @@ def _acks(given: InputBytes) -> object:
     return found
 
 
-SCANS: list[Callable[[InputBytes], object]] = [_headers, _reply_header, _coordinators, _produce_tags, _tail, _acks]
+def _rewritten(given: InputBytes) -> object:
+    produce, version, frame = given.number() % 2, given.number(), given.rest()
+    key, version = (ApiKey.PRODUCE, 9 + version % 5) if produce else (ApiKey.FIND_COORDINATOR, 4 + version % 3)
+    try:
+        found = scan_and_rewrite(key, version, frame, lambda node_id, host, port: ("gateway", 9_092), MAX_ENTRIES)
+    except (NotScannable, DecodeError, ValueError) as error:
+        return str(error)
+    require(found is None or int.from_bytes(found[:4], "big") == len(found) - 4, "a frame of another length")
+    return found
+
+
+SCANS: list[Callable[[InputBytes], object]] = [
+    *(_headers, _reply_header, _coordinators, _produce_tags, _tail, _acks, _rewritten)
+]
 
 
 def seeds() -> Iterator[bytes]:
@@ -144,9 +159,12 @@ def seeds() -> Iterator[bytes]:
     for version in (4, 5, 6):
         sample = brought_down(full_sample(FindCoordinatorResponse), version)
         yield b"\2" + encode(sample, version)
+        yield bytes((6, 0, version - 4)) + bytes(4) + encode_reply_rest(sample, version)
         yield b"\1\1" + bytes(4) + encode_reply_rest(sample, version)
     for version in range(9, ProduceResponse.VERSIONS[-1] + 1):
-        yield bytes((3, version >= 13)) + encode(brought_down(full_sample(ProduceResponse), version), version)
+        sample = brought_down(full_sample(ProduceResponse), version)
+        yield bytes((3, version >= 13)) + encode(sample, version)
+        yield bytes((6, 1, version - 9)) + bytes(4) + encode_reply_rest(sample, version)
     for at in range(len(PROGRAMS)):
         yield bytes((4, at, 3)) + bytes(4) + b"\0" + bytes(6) + b"\1\2\3" + bytes(60)
         yield bytes((4, at, 0)) + bytes(4) + b"\1\5\2ab" + bytes(6) + b"\2" + bytes(16) + b"\2" + bytes(99)
