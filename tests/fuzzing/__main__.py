@@ -33,7 +33,7 @@ def main() -> int:
             print(target.name, target.outcome(arguments.input.read_bytes()))
         return 0
     if importlib.util.find_spec("atheris") is None:
-        print("atheris is not installed: pip install atheris==3.0.0", file=sys.stderr)
+        print("atheris is not installed: pip install --require-hashes -r requirements/fuzz.txt", file=sys.stderr)
         return 2
     failed = [target.name for target in targets if not fuzz(target, arguments.seconds)]
     if failed:
