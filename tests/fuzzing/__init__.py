@@ -19,5 +19,6 @@ inputs to start from, and `check` runs one input and raises if an invariant does
 - `configuration`: files for `group-sidecar check-config`
 - `admin_http`: the admin port's HTTP
 - `journal_lines`: lines of the journal
+- `sanitized`: runs tests under AddressSanitizer and UndefinedBehaviorSanitizer
 - `corpus/`: kept inputs, one folder per target; each of them once showed a defect
 """
