@@ -92,21 +92,32 @@ def seeds() -> Iterator[bytes]:
         yield file.read_bytes()
     yield LEAST.encode()
     for name in Config.model_fields:
-        for value in ("{}", "[]", "x", "-1", "1e400", "null", "{a: b}", "[{a: b}]", "'\\0'", '"\\0"'):
+        for value in ("{}", "x", "-1", "[{a: b}]", '"\\0"'):
             yield f"{LEAST}{name}: {value}\n".encode()
-    secret = {"mechanism": "PLAIN", "username": "u", "password_file": "/nonexistent/file"}
-    tls = {"certificate_file": "/nonexistent/c", "key_file": "/nonexistent/k", "client_ca_file": "/nonexistent/a"}
+    for path in ("/nonexistent/file", "nul\0", "x" * 300, "/dev/null/file", ".", "\ud800", "\n", "t\t"):
+        for settings in _with_paths(path):
+            yield (LEAST if "listeners" not in settings else "").encode() + yaml.safe_dump(settings).encode()
     for settings in (
-        {"own_connection": {"sasl": secret, "tls": {"ca_file": "/nonexistent/ca"}}},
-        {"admin": "127.0.0.1:9464", "admin_access": {"token_file": "/nonexistent/token", **tls}},
-        {"journal": {"folder": "/nonexistent/journal"}},
         {"policies": {"group_max_size": {"limit": 2, "mode": "audit"}, "offset_metadata_max_bytes": {"limit": 9}}},
         {"mode": "gateway", "gateway": {"advertise": "g", "bootstrap_servers": ["b:1"], "one_port": True}},
-        {"listeners": [{"name": "A", "listen": "127.0.0.1:1", "upstream": "b:1", "tls": tls}]},
     ):
-        yield (LEAST if "listeners" not in settings else "").encode() + yaml.safe_dump(settings).encode()
+        yield LEAST.encode() + yaml.safe_dump(settings).encode()
     yield b"listen: 2001-99-99\n"
     yield b"[" * 2_000
     yield b"a: &a [*a]\n"
     yield b"? [a]\n: b\n"
     yield b"\xff\xfe"
+
+
+def _with_paths(path: str) -> Iterator[dict[str, object]]:
+    """Yields settings that name a file or a folder."""
+    tls = {"certificate_file": path, "key_file": path, "client_ca_file": path}
+    secret = {"mechanism": "PLAIN", "username": "u", "password_file": path}
+    token = {"mechanism": "OAUTHBEARER", "token_file": path}
+    yield {"own_connection": {"sasl": secret, "tls": {"ca_file": path}}}
+    yield {"own_connection": {"sasl": token}}
+    yield {"admin": "127.0.0.1:9464", "admin_access": {"token_file": path}}
+    yield {"admin": "127.0.0.1:9464", "admin_access": tls}
+    yield {"journal": {"folder": path}}
+    yield {"listeners": [{"name": "A", "listen": "127.0.0.1:1", "upstream": "b:1", "tls": tls}]}
+    yield {"listeners": [{"name": "A", "listen": "127.0.0.1:1", "upstream": "b:1", "upstream_tls": {"ca_file": path}}]}

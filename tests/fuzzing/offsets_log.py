@@ -9,12 +9,13 @@ belongs to a transaction, or a transaction ends.
 - Views can be made at any time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.offsets_topic import VALUES, encode_value
 from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.model.views import CommittedOffset, TopicPartition
 from tests.codecs.declarations import brought_down, full_sample, null_sample
 from tests.coordinator.model_log import batch
 from tests.fuzzing.input_bytes import InputBytes, piece
@@ -72,10 +73,18 @@ def _read(entries: list[Entry], *, merged_each: bool) -> dict[str, Any] | str:
     found: dict[str, Any] = {}
     for group_id in sorted(manager.group_metadata_cache):
         view = manager.view(group_id, now + 2.0)
-        offsets = {partition: (each.offset, each.metadata) for partition, each in sorted(view.offsets.items())}
-        if offsets:
-            found[group_id] = offsets
+        offsets = view.offsets
+        if decoded := {partition: _decoded(offsets, partition) for partition in sorted(offsets)}:
+            found[group_id] = decoded
     return found
+
+
+def _decoded(offsets: Mapping[TopicPartition, CommittedOffset], partition: TopicPartition) -> tuple[int, str] | None:
+    """Returns an offset and its metadata, or None if the log's value cannot be decoded, as of a later Kafka."""
+    try:
+        return offsets[partition].offset, offsets[partition].metadata
+    except DecodeError:
+        return None
 
 
 def _batch(offset: int, entry: Entry) -> bytes:
