@@ -78,6 +78,7 @@ def main(name: str) -> None:
     from tests.fuzzing.all_targets import TARGETS
 
     answers, sys.stdout = sys.stdout.buffer, sys.stderr  # Whatever prints must not disturb the answers.
+    TARGETS[name].outcome(b"")  # The first input takes long, because it imports modules.
     write(answers, b"compiled" if is_compiled() else b"sources")
     while (data := read(sys.stdin.buffer)) is not None:
         try:
