@@ -82,7 +82,7 @@ def run(copy: Path, libraries: list[str], tests: list[str]) -> int:
         "ASAN_OPTIONS": "detect_leaks=0",  # Python keeps memory until it ends.
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", *tests]
     return subprocess.run(command, cwd=copy, env=environment, check=False).returncode
 
 
