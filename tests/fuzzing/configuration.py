@@ -97,10 +97,11 @@ def seeds() -> Iterator[bytes]:
     for path in ("/nonexistent/file", "nul\0", "x" * 300, "/dev/null/file", ".", "\ud800", "\n", "t\t"):
         for settings in _with_paths(path):
             yield (LEAST if "listeners" not in settings else "").encode() + yaml.safe_dump(settings).encode()
-    for settings in (
+    others: tuple[dict[str, object], ...] = (
         {"policies": {"group_max_size": {"limit": 2, "mode": "audit"}, "offset_metadata_max_bytes": {"limit": 9}}},
         {"mode": "gateway", "gateway": {"advertise": "g", "bootstrap_servers": ["b:1"], "one_port": True}},
-    ):
+    )
+    for settings in others:
         yield LEAST.encode() + yaml.safe_dump(settings).encode()
     yield b"listen: 2001-99-99\n"
     yield b"[" * 2_000

@@ -79,7 +79,9 @@ def _read(entries: list[Entry], *, merged_each: bool) -> dict[str, Any] | str:
     return found
 
 
-def _decoded(offsets: Mapping[TopicPartition, CommittedOffset], partition: TopicPartition) -> tuple[int, str] | None:
+def _decoded(
+    offsets: Mapping[TopicPartition, CommittedOffset], partition: TopicPartition
+) -> tuple[int, str | None] | None:
     """Returns an offset and its metadata, or None if the log's value cannot be decoded, as of a later Kafka."""
     try:
         return offsets[partition].offset, offsets[partition].metadata
