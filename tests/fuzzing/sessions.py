@@ -133,7 +133,7 @@ class Run:
 
     def _broker_sends(self, data: bytes) -> None:
         for chunk in pieces(data, self._cut):
-            if self.reason is None:
+            if chunk and self.reason is None:  # A socket reports no empty chunk.
                 self.from_broker += chunk
                 self._take(self.session.receive_upstream(chunk, self._now))
 
