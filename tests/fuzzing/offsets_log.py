@@ -73,17 +73,10 @@ def _read(entries: list[Entry], *, merged_each: bool) -> dict[str, Any] | str:
     found: dict[str, Any] = {}
     for group_id in sorted(manager.group_metadata_cache):
         view = manager.view(group_id, now + 2.0)
-        if decoded := _all_decoded(view.offsets):
+        offsets = view.offsets
+        if decoded := {partition: _decoded(offsets, partition) for partition in sorted(offsets)}:
             found[group_id] = decoded
     return found
-
-
-def _all_decoded(offsets: Mapping[TopicPartition, CommittedOffset]) -> object:
-    """Returns all offsets of a group, or the text of the DecodeError if a key of the group is damaged."""
-    try:
-        return {partition: _decoded(offsets, partition) for partition in sorted(offsets)}
-    except DecodeError as error:
-        return str(error)
 
 
 def _decoded(
