@@ -90,9 +90,11 @@ def find_body_tags(body: bytes, max_entries: int, *, topic_ids: bool) -> int:
                     at = _tags_end(body, _string_end(body, at + 4))
                 at = _tags_end(body, _string_end(body, at))
             at = _tags_end(body, at)
-        return at + 4
     except IndexError as error:
         raise NotScannable("cut off") from error
+    if at + 4 >= len(body):
+        raise NotScannable("cut off")
+    return at + 4
 
 
 def _length(body: bytes, at: int) -> tuple[int, int]:

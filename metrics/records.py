@@ -236,7 +236,10 @@ class Record:
             ValueError: the line is not a JSON object, has another version or an unknown kind, or lacks a column that
                 may not be null.
         """
-        cells = json.loads(line)
+        try:
+            cells = json.loads(line)
+        except RecursionError as error:
+            raise ValueError("a line that is nested too deeply") from error
         if not isinstance(cells, dict) or cells.get("version") != VERSION:
             raise ValueError(f"not a record of version {VERSION} of the contract")
         kind = cells.get("kind")

@@ -23,6 +23,8 @@ LONG_VALUE = 200
 _KINDS = frozenset(int(kind) for kind in KeyType)
 _OFFSET_COMMITS = 1  # The key types 0 and 1 are both offset commits.
 _GROUP_METADATA = 2
+_SUFFIX_BYTES = 6
+"""Size of the length of a topic's name and of a partition, which follow the group in the key of an offset."""
 
 Record = tuple[int, int, bytes | None, bytes | None]
 PendingOffset = tuple[int, bytes | None]
@@ -172,6 +174,10 @@ class PartitionLog:
             if kind > _OFFSET_COMMITS:
                 self._store_other(group, kind, key, value)
                 continue
+            size = len(key)
+            if size < end + _SUFFIX_BYTES or size < end + _SUFFIX_BYTES + (key[end] << 8 | key[end + 1]):
+                self.skipped[-1] += 1  # A key without a whole topic and partition would make the group unreadable.
+                continue
             if group.pending or self._long_offset_bytes or (value is not None and len(value) > LONG_VALUE):
                 self._drop_pending(group, key[end:])
                 self._count_value(group.offsets.get(key[end:]), value)
@@ -220,6 +226,9 @@ class PartitionLog:
                 self._store([(offset, stamp, key, value)])  # Kafka writes no such record in a transaction.
                 continue
             end = 4 + (key[2] << 8 | key[3])
+            if len(key) < end + _SUFFIX_BYTES + int.from_bytes(key[end : end + 2], "big"):
+                self.skipped[-1] += 1
+                continue
             name = key[4:end]
             if (group := self.groups.get(name)) is None:
                 name, group = self._group(name)

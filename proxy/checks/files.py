@@ -9,6 +9,7 @@ from group_sidecar.proxy.broker.bearer_tokens import token_in
 from group_sidecar.proxy.broker.credential_files import CredentialUnavailable, file_text, secret_in
 from group_sidecar.proxy.checks.findings import Finding, fault, warning
 from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.runtime.os_errors import reason_of
 from group_sidecar.proxy.tls.contexts import file_fault
 
 
@@ -26,7 +27,13 @@ def check_journal(config: Config) -> Iterator[Finding]:
     """Checks that the folder of the journal can be written, or can be created. Creates nothing."""
     if config.journal is None or config.journal.folder is None:
         return
-    key, folder = "journal.folder", config.journal.folder
+    try:
+        yield from _check_folder("journal.folder", config.journal.folder)
+    except OSError as error:  # For example a name that is too long.
+        yield fault("journal.folder", f"{config.journal.folder} cannot be used: {reason_of(error)}")
+
+
+def _check_folder(key: str, folder: Path) -> Iterator[Finding]:
     if folder.is_dir():
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             yield fault(key, f"{folder} cannot be written: permission denied")

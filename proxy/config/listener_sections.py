@@ -5,13 +5,13 @@ Docstrings of the sections and their fields are published in docs/configuration.
 
 import re
 import ssl
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from group_sidecar.policies.patterns import RegularExpression
 from group_sidecar.proxy.config.own_connection import Tls
+from group_sidecar.proxy.config.paths import ConfiguredPath
 from group_sidecar.proxy.config.sections import ConfiguredAddress, Section, require_port
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -47,9 +47,9 @@ class NamedCertificate(Section):
     server_names: Annotated[tuple[ServerName, ...], Field(min_length=1)]
     """Host names, in upper or lower case. `*.b.example` stands for all names with one more label, such as
     `a.b.example`. A whole name takes precedence."""
-    certificate_file: Path
+    certificate_file: ConfiguredPath
     """The certificate with its chain. Its names should include `server_names`."""
-    key_file: Path | None = None
+    key_file: ConfiguredPath | None = None
     """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
 
 
@@ -59,11 +59,11 @@ class ListenerTls(Section):
     they have changed, and open connections stay open.
     """
 
-    certificate_file: Path
+    certificate_file: ConfiguredPath
     """The listener's certificate with its chain. Its names must include the address that the broker advertises."""
-    key_file: Path | None = None
+    key_file: ConfiguredPath | None = None
     """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
-    client_ca_file: Path | None = None
+    client_ca_file: ConfiguredPath | None = None
     """Certificates of the authorities that may sign clients' certificates."""
     client_auth: Literal["none", "requested", "required"] = "none"
     """Whether clients must present a certificate, as the broker's `ssl.client.auth`. `requested` and `required` need a
@@ -98,9 +98,9 @@ class UpstreamIdentity(Section):
     subject: RegularExpression
     """A regular expression that must match the whole subject of the client's certificate, as the broker's ACLs have it
     after `User:`, for instance `CN=alice,OU=billing,O=Example`."""
-    certificate_file: Path
+    certificate_file: ConfiguredPath
     """The certificate with its chain that the sidecar presents to the broker in place of these clients."""
-    key_file: Path | None = None
+    key_file: ConfiguredPath | None = None
     """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
 
     @field_validator("subject")

@@ -4,12 +4,12 @@ Docstrings of the sections and their fields are published in docs/configuration.
 """
 
 import ipaddress
-from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from group_sidecar.proxy.config.paths import ConfiguredPath
 from group_sidecar.proxy.config.sections import ConfiguredAddress, Section, require_port
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -35,10 +35,10 @@ class Sasl(Section):
     password: SecretStr | None = None
     """The user's password, for PLAIN and SCRAM. It is never logged. Exactly one of `password` and `password_file` is
     required."""
-    password_file: Path | None = None
+    password_file: ConfiguredPath | None = None
     """In place of `password`: a file that contains the password. The file is read at each authentication, so the
     password may change while the sidecar runs."""
-    token_file: Path | None = None
+    token_file: ConfiguredPath | None = None
     """For OAUTHBEARER: a file that contains a bearer token, which another program keeps fresh. The file is read at each
     authentication."""
     token_endpoint_url: str | None = None
@@ -52,12 +52,12 @@ class Sasl(Section):
     """The client secret for the token endpoint (Kafka's `sasl.oauthbearer.client.credentials.client.secret`). It is
     never logged. Id and secret are sent by HTTP Basic without URL encoding, which is the default of Kafka's clients.
     Exactly one of `client_secret` and `client_secret_file` is required."""
-    client_secret_file: Path | None = None
+    client_secret_file: ConfiguredPath | None = None
     """In place of `client_secret`: a file that contains the client secret. The file is read for each request to the
     token endpoint."""
     scope: _Text | None = None
     """The scope that the token endpoint is asked for (Kafka's `sasl.oauthbearer.scope`)."""
-    ca_file: Path | None = None
+    ca_file: ConfiguredPath | None = None
     """Certificates of the authorities that are trusted for the token endpoint, in PEM. Default: those of the system."""
 
     @field_validator("token_endpoint_url")
@@ -127,11 +127,11 @@ class Tls(Section):
     sidecar runs.
     """
 
-    ca_file: Path | None = None
+    ca_file: ConfiguredPath | None = None
     """Certificates of the trusted authorities. Default: those of the system."""
-    certificate_file: Path | None = None
+    certificate_file: ConfiguredPath | None = None
     """The sidecar's own certificate with its chain, for listeners that request one (`ssl.client.auth`)."""
-    key_file: Path | None = None
+    key_file: ConfiguredPath | None = None
     """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
     server_name: str | None = Field(default=None, min_length=1)
     """The name that the broker's certificate must contain. Default: the host that the sidecar connects to."""

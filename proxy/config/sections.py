@@ -4,7 +4,6 @@ Docstrings of the sections and their fields are published in docs/configuration.
 """
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import (
@@ -24,6 +23,7 @@ from pydantic_settings import NoDecode
 from group_sidecar.policies.all_policies import POLICIES
 from group_sidecar.policies.patterns import RegularExpression
 from group_sidecar.policies.policy import WholeNumber, reject_boolean
+from group_sidecar.proxy.config.paths import ConfiguredPath
 from group_sidecar.proxy.runtime.addresses import Address, parse_address
 
 
@@ -129,19 +129,19 @@ class AdminAccess(Section):
     contain the groups' names if `metrics.detail` is `group` or finer."""
     token: SecretStr | None = None
     """The token. It is never logged. Without `certificate_file`, the token crosses the network unencrypted."""
-    token_file: Path | None = None
+    token_file: ConfiguredPath | None = None
     """In place of `token`: a file that contains the token. The file is read whenever a client sends a token, so the
     token may change while the sidecar runs."""
     wrong_tokens_per_minute: Positive = 60
     """How many wrong tokens per minute one client address may send. Ten may come at once. Beyond this, all tokens from
     this address are refused for a moment (status 429 with `Retry-After`), and tokens from other addresses are not
     affected. All addresses of an IPv6 network of 64 bits count as one. The clients of a proxy share its address."""
-    certificate_file: Path | None = None
+    certificate_file: ConfiguredPath | None = None
     """The certificate of the admin port with its chain, in PEM. If it is set, the port speaks TLS only. The file is
     read again when it has changed."""
-    key_file: Path | None = None
+    key_file: ConfiguredPath | None = None
     """The unencrypted private key of `certificate_file`. Default: the key is in `certificate_file`."""
-    client_ca_file: Path | None = None
+    client_ca_file: ConfiguredPath | None = None
     """Certificates of authorities, in PEM. A client with a certificate from one of these authorities needs no token."""
 
     @model_validator(mode="after")
@@ -174,7 +174,7 @@ class Journal(Section):
     to both.
     """
 
-    folder: Path | None = None
+    folder: ConfiguredPath | None = None
     """The folder to which segments are written. It is created if it is missing. If several sidecars share a folder,
     `total_bytes` and `retention_seconds` hold for the segments of all of them."""
     topic: str | None = None

@@ -265,6 +265,12 @@ def test_column_of_newer_sidecars_may_be_missing(body: Any) -> None:
     assert Record.from_line(json.dumps(cells).encode()).body == replace(body, principal=None)
 
 
+def test_deeply_nested_line_is_refused() -> None:
+    """A line that is nested more deeply than the parser allows raises ValueError (found by the fuzzer)."""
+    with pytest.raises(ValueError, match="nested too deeply"):
+        Record.from_line(b"[" * 100_000)
+
+
 def test_unknown_columns_are_ignored() -> None:
     """Unknown columns of a line are ignored."""
     cells = json.loads(record(LogEnd(topic="t", partition=0, offset=0)).to_line()) | {"colour": "red"}

@@ -22,7 +22,7 @@ EXTRAS = {
     "dev": [*PROJECT["project"]["optional-dependencies"]],
 }
 """The extras of the project whose packages each list contains."""
-TOOLS = {"uv": "uv", "wheels": "cibuildwheel"}
+TOOLS = {"uv": "uv", "wheels": "cibuildwheel", "fuzz": "atheris"}
 """Lists with one tool and its packages, which are not part of the project's environment."""
 WHEEL = "example-1.0-py3-none-any.whl"
 DOCKERFILES = ("Dockerfile", "deploy/spark/kubernetes.Dockerfile")

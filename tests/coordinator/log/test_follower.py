@@ -124,6 +124,23 @@ def test_loaded_member_session_restarts() -> None:
     assert [fact.how for fact in swept(reader.manager, 111) if isinstance(fact, MemberGone)] == [Departure.EXPIRED]
 
 
+@pytest.mark.parametrize("producer", [-1, PRODUCER])
+@pytest.mark.parametrize(
+    "key", [b"\0\1\0\1g", b"\0\1\0\1g\0\1t\0\0\0", b"\0\1\0\6\0\1g\0\1t\0\0\0\1", b"\0\1\0\1g\xff\xff\0"]
+)
+def test_offset_with_cut_off_key_is_skipped(producer: int, key: bytes) -> None:
+    """An offset whose key ends early is counted and skipped, and the group's other offsets are read (found by the
+    fuzzer).
+    """
+    reader = Reader(exclusive=True)
+    value = offset(0, 5)[1]
+    reader.append((key, value), producer=producer)
+    reader.read(offset(0, 5), at=100)
+    assert reader.log.skipped[-1] == 1
+    assert reader.offsets(101) == {T0: 5}
+    assert {*reader.manager.group_metadata_cache} == {"g"}
+
+
 def test_no_expiry_while_broker_is_away() -> None:
     """No session expires between a lost connection and the next read of the log, because members may use another
     broker.

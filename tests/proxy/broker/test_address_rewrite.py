@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_sidecar.codecs.address_scan import NotScannable
+from group_sidecar.codecs.address_scan import NotScannable, find_body_tags
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import encode_reply
@@ -224,3 +224,15 @@ def test_rewritten_offer_encodes_in_every_version(version: int) -> None:
     told = brought_down(offering(JOIN_GROUP=(0, 99)), version)
     offered = offered_api_versions(told, INSPECTED, {}, gateway=True, serve=True)
     assert decode(ApiVersionsResponse, version, encode(offered, version)) == offered
+
+
+@pytest.mark.parametrize("body", [b"\1", b"\1\0\0\0", b"\1\0\0\0\0", b"\2\1\1\0\0\0\0\0"])
+def test_produce_reply_without_its_last_fields_is_not_scanned(body: bytes) -> None:
+    """A Produce reply that ends before its tagged fields is refused as cut off (found by the fuzzer)."""
+    with pytest.raises(NotScannable, match="cut off"):
+        find_body_tags(body, 10, topic_ids=False)
+
+
+def test_shortest_produce_reply_is_scanned() -> None:
+    """The tagged fields of a reply without topics begin after the throttle time."""
+    assert find_body_tags(b"\1\0\0\0\0\0", 10, topic_ids=False) == 5

@@ -120,6 +120,12 @@ def test_unusable_journal_folder(tmp_path: Path) -> None:
     ]
 
 
+def test_journal_folder_with_a_long_name(tmp_path: Path) -> None:
+    """A name that is too long for the file system is a fault (found by the fuzzer)."""
+    folder = tmp_path / ("x" * 300)
+    assert in_folder(folder) == [f"FAULT journal.folder: {folder} cannot be used: file name too long"]
+
+
 def test_journal_folder_without_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that the user may not write is a fault, and so is a missing folder in such a folder."""
     monkeypatch.setattr(os, "access", lambda path, mode: bool(Path(path) != tmp_path or not mode & os.W_OK))

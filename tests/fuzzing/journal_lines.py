@@ -1,0 +1,43 @@
+"""Target: lines of the journal, as `metrics.records` reads them. Spark's own reader is not part of this target.
+
+- Any bytes give a record or ValueError.
+- A record that was read is written and read again as the same record.
+"""
+
+from collections.abc import Iterator
+
+from group_sidecar.metrics.records import KINDS, VERSION, Body, Envelope, Record, columns
+from tests.fuzzing.target import require
+
+
+def check(data: bytes) -> object:
+    """Reads one line."""
+    try:
+        record = Record.from_line(data)
+    except ValueError as error:
+        return type(error).__name__
+    line = record.to_line()
+    require(line.count(b"\n") == 1 and line.endswith(b"\n"), "a record is not one line")
+    require(repr(Record.from_line(line)) == repr(record), "a record changes when it is written")
+    return record
+
+
+def seeds() -> Iterator[bytes]:
+    """A line of each kind, and lines that are none."""
+    for name, kind in KINDS.items():
+        cells = {**_cells(), "kind": name}
+        fields = ",".join(f'"{each}":{cells.get(each, 1)!r}'.replace("'", '"') for each in _names(kind))
+        yield f'{{"version":{VERSION},"kind":"{name}",{fields}}}'.encode()
+    yield b"[]"
+    yield b'{"version":1,"kind":["x"]}'
+    yield b"[" * 4_000
+    yield b'{"version":' + b"9" * 4_000 + b"}"
+
+
+def _names(kind: type[Body]) -> list[str]:
+    names = [column.name for part in (Envelope, kind) for column in columns(part)]
+    return [name for name in names if name not in ("version", "kind")]
+
+
+def _cells() -> dict[str, object]:
+    return {"sidecar": "a:1", "boot": "b", "emitted_at": "2026-11-18T09:46:40.000Z", "group_id": "g"}
