@@ -44,14 +44,15 @@ class Finding:
 
 
 def run_drills(
-    folder: Path, rows: Sequence[Row], routes: Sequence[str], report: Callable[[Finding], None]
+    folder: Path, rows: Sequence[Row], routes: Sequence[str], chosen: Sequence[str], report: Callable[[Finding], None]
 ) -> list[str]:
-    """Runs all drills on a cluster of three brokers, first on the direct route. Returns the errors of the producers.
+    """Runs drills on a cluster of three brokers, one route after the other. Returns the errors of the producers.
 
     Args:
         folder: an empty folder for the data and logs.
         rows: the kinds of clients.
         routes: DIRECT, THROUGH or both.
+        chosen: names of DRILLS. The direct route has no drills of sidecars.
         report: is called with each finding.
     """
     failed: list[str] = []
@@ -59,12 +60,10 @@ def run_drills(
         make_topic(Fleet(brokers))
         for route in routes:
             with fleet_of(folder, brokers, sidecars=route == THROUGH) as fleet:
-                drills = {"none": undisturbed, **BROKER_RESTARTS}
-                if fleet.sidecars:
-                    drills = {"none": undisturbed, **SIDECAR_RESTARTS, **BROKER_RESTARTS}
+                drills = [name for name in chosen if fleet.sidecars or name not in SIDECAR_RESTARTS]
                 with staying_groups(folder, rows, fleet, route) as groups, _producer(fleet) as producer:
-                    for drill, restart in drills.items():
-                        for kind, noticed in drilled(fleet, groups, restart).items():
+                    for drill in drills:
+                        for kind, noticed in drilled(fleet, groups, DRILLS[drill]).items():
                             report(Finding(drill, route, kind, noticed))
                 failed += [f"{route}: {error}" for error in producer.errors]
     return failed
@@ -91,6 +90,10 @@ def drilled(fleet: Fleet, groups: Sequence[StayingGroup], restart: Callable[[Fle
 def undisturbed(_: Fleet) -> None:
     """Restarts nothing, for comparison."""
     time.sleep(_UNDISTURBED_SECONDS)
+
+
+DRILLS: Mapping[str, Callable[[Fleet], None]] = {"none": undisturbed, **SIDECAR_RESTARTS, **BROKER_RESTARTS}
+"""All drills by name, in the order in which they run."""
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,9 @@ _FEWEST_TIMES = {"reload": 8, "certificate": 5, "broker": 2.5}
 _KIB, _MIB = 1 << 10, 1 << 20
 _SMALL_LIMITS = {"flight_recorder": 256 * _KIB, "remembered_answers": 256 * _KIB}
 """Tables that keep the past up to a limit. With small limits they reach it in the first tenth of the run."""
+_SMALL_LOG = {"offsets.topic.segment.bytes": str(_MIB), "log.cleaner.backoff.ms": "1000"}
+"""The broker compacts its log early. Otherwise the sidecar reads a longer log after each restart of the broker, until
+the buffers for it have reached their full size."""
 _FLOORS = {"memory": float(_MIB), "descriptors": 6.0, "threads": 2.0, "bytes": 32.0 * _KIB, "entries": 12.0}
 """The growth that counts as flat in any case. The number of clients in the middle of a round varies by as much."""
 _IN_BYTES = ("bytes", "history", "answers")
@@ -62,19 +65,28 @@ class Result:
         return not self.failures and all(each.is_flat for each in self.trends)
 
 
-def soak(folder: Path, seconds: float, environment: Mapping[str, str] | None = None) -> Result:
+def soak(
+    folder: Path,
+    seconds: float,
+    environment: Mapping[str, str] | None = None,
+    note: Callable[[Point], None] = lambda _: None,
+) -> Result:
     """Runs a sidecar under load for so many seconds. Returns the samples and the verdict.
 
     Args:
         folder: an empty folder for the broker, the sidecar and their logs.
         seconds: how long to run, without the start.
         environment: further environment variables of the sidecar.
+        note: is called with each sample.
     """
     with _Stage(folder, environment or {}).running() as stage:
         workload, upheavals = stage.workload, stage.upheavals
         pace = min(_SAMPLE_SECONDS, seconds / (2 * FEWEST_SAMPLES))
         with workload, _changing(stage, seconds) as faults:
-            points = list(_sampled(stage, seconds, pace))
+            points = []
+            for point in _sampled(stage, seconds, pace):
+                points.append(point)
+                note(point)
     failures = [*faults, *workload.failures]
     failures += [f"{kind}: no round was completed" for kind in workload.kinds if not workload.rounds[kind]]
     return Result(points, trends_of(points), workload.rounds, workload.expected, upheavals.done, failures)
@@ -99,7 +111,7 @@ class _Stage:
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.authority = Authority(folder / "authority")
-        properties = {"group.min.session.timeout.ms": "500"}
+        properties = {"group.min.session.timeout.ms": "500", **_SMALL_LOG}
         self.broker = KafkaBroker(folder / "broker", properties=properties, proxies=("EDGE",))
         self.edge = self.broker.proxies["EDGE"]
         self._journal = folder / "journal"
@@ -124,6 +136,7 @@ class _Stage:
             "listeners": [plain, {**edge, "tls": self.certificate.settings}],
             "answers": {"exclusive": True, "verify": 0.05},
             "limits": _SMALL_LIMITS,
+            "offsets_log": {"load_buffer_size": 128 * _KIB},
             "policies": {"group_max_size": {"limit": limit}},
             "metrics": {"detail": "partition"},
             "journal": {"folder": str(self._journal), "interval_seconds": 1, "total_bytes": 16 * _MIB},
