@@ -38,6 +38,8 @@ for hours until they reach their limits."""
 _SESSION_MS = 10_000
 """Shorter than the default, so that members whose round failed do not stay for long."""
 _SHORT_SESSION_MS = 1000
+_TOPIC_PAUSE_SECONDS = 8.0
+"""For some seconds after a topic is deleted, the sidecar forwards every OffsetFetch."""
 _QUESTIONS_PER_CONNECTION = 5
 _PROBES = 20
 """How many heartbeats and questions a member that measures latency sends before it joins anew."""
@@ -197,6 +199,7 @@ class Workload:
         until(lambda: topic in {each.name for each in self.client.ask(request, 0).topics}, f"{topic} exists")
         commit(self.client, group, topic, dict.fromkeys(range(PARTITIONS), number))
         self._clean_up()
+        self._stop.wait(_TOPIC_PAUSE_SECONDS)
 
     def _transaction(self, number: int) -> None:
         """A transaction with offsets of a group is committed or aborted. Every tenth one has a new id."""
