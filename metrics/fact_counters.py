@@ -6,6 +6,7 @@ The counters are plain numbers and become families at each scrape. They need no 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -61,6 +62,14 @@ def error_name(code: int) -> str:
         return OTHER
 
 
+@cache
+def installed_version() -> str:
+    """Returns the version of the sidecar. Each lookup reads files and leaves a cycle, which the collector does not free
+    (proxy/runtime/garbage_collection.py), so the version is looked up once.
+    """
+    return version(DISTRIBUTION)
+
+
 @dataclass(slots=True)
 class GroupCounts:
     """Counters of one group since it was first seen."""
@@ -110,7 +119,7 @@ class FactCounters:
 
     def collect(self) -> Iterable[Metric]:
         """Yields the totals. `prometheus_client` calls this method."""
-        yield f.BUILD_INFO.fill([((version(DISTRIBUTION),), 1)])
+        yield f.BUILD_INFO.fill([((installed_version(),), 1)])
         yield f.REBALANCES.fill(((reason,), n) for reason, n in self._rebalances.items())
         yield f.REBALANCES_STARTED.fill(((reason,), n) for reason, n in self._rebalances_started.items())
         yield f.REBALANCE_DURATION.fill_histograms([((), self._rebalance_seconds)])

@@ -15,7 +15,7 @@ there are fewer members than the limit. The rule also holds for classic members 
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -100,6 +100,15 @@ class Limits(NamedTuple):
     consumer: int | None
 
 
+def _limits(settings: GroupMaxSizeSettings, group_id: str) -> Limits:
+    override = next((each for each in settings.overrides if each.matches(group_id)), None)
+    named = override.model_fields_set if override else ()
+    return Limits(
+        override.limit if override and "limit" in named else settings.limit,
+        override.consumer_max_size if override and "consumer_max_size" in named else settings.consumer_max_size,
+    )
+
+
 class GroupMaxSize(Policy):
     """Refuses joins of groups that are full."""
 
@@ -111,7 +120,9 @@ class GroupMaxSize(Policy):
 
     def __init__(self, settings: GroupMaxSizeSettings) -> None:
         self.settings: GroupMaxSizeSettings = settings
-        self.limits: Callable[[str], Limits] = lru_cache(MAX_CACHED_GROUPS)(self._limits)
+        # The cache must not refer to the policy: the collector frees no cycles (proxy/runtime/garbage_collection.py),
+        # so the policy would stay after a reload, with all cached ids.
+        self.limits: Callable[[str], Limits] = lru_cache(MAX_CACHED_GROUPS)(partial(_limits, settings))
 
     @property
     def error_code(self) -> int:
@@ -122,15 +133,6 @@ class GroupMaxSize(Policy):
     def error_codes(self) -> frozenset[int]:
         """See Policy."""
         return frozenset({self.settings.error_code, int(self.broker_error)})
-
-    def _limits(self, group_id: str) -> Limits:
-        settings = self.settings
-        override = next((each for each in settings.overrides if each.matches(group_id)), None)
-        named = override.model_fields_set if override else ()
-        return Limits(
-            override.limit if override and "limit" in named else settings.limit,
-            override.consumer_max_size if override and "consumer_max_size" in named else settings.consumer_max_size,
-        )
 
     def max_members(self, group: GroupView) -> int | None:
         """See Policy. The limit depends on the protocol that the group uses now."""

@@ -7,7 +7,6 @@ and the data path forwards frames in between.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from importlib.metadata import version
 from itertools import count, islice
 from time import perf_counter
 from typing import TypeVar
@@ -17,7 +16,7 @@ import trio
 from group_sidecar.codecs.api_registry import api_name
 from group_sidecar.coordinator.model.views import FallbackReason, GroupView
 from group_sidecar.metrics.collector import JournalWriterHealth
-from group_sidecar.metrics.fact_counters import DISTRIBUTION
+from group_sidecar.metrics.fact_counters import installed_version
 from group_sidecar.metrics.group_snapshot import GroupFigures, LagSums, batches, newest_log_end_lookup, offsets_of
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.why import why
@@ -143,7 +142,7 @@ class GroupData:
         states = await collect_in_slices(figures.view.state for figures in group_snapshot.groups)
         brokers, last = sources.readiness(), numbers.last_reload
         return m.Status(
-            version=version(DISTRIBUTION),
+            version=installed_version(),
             sidecar_id=numbers.sidecar_id,
             mode=numbers.mode,
             started_at=timestamp(numbers.started_at),

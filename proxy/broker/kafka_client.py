@@ -12,6 +12,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from importlib.metadata import version as installed_version
 from itertools import count
 from types import MappingProxyType
@@ -429,6 +430,7 @@ def connect_failure(error: Exception) -> str:
     return os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or str(cause)
 
 
+@cache  # Each lookup of the version reads files and leaves a cycle, which the collector does not free.
 def _api_versions_request() -> ApiVersionsRequest:
     # Brokers do not accept the "+" of a local version (PEP 440) here.
     software_version = installed_version(CLIENT_ID).partition("+")[0]

@@ -135,7 +135,13 @@ class OffsetsTail:
                     client.raise_reply_limit(self._largest_reply)
                     self._versions.learn(client.versions)  # The broker may have been upgraded.
                     nursery.start_soon(self._load)
-                    await self._tail(client)
+                    try:
+                        await self._tail(client)
+                    finally:
+                        # If the nursery cancelled `_load` itself, a cycle would remain: `Cancelled` refers to the frame
+                        # of the nursery, whose variables refer to `Cancelled`. The collector frees no cycles
+                        # (proxy/runtime/garbage_collection.py), so all that was read would stay.
+                        nursery.cancel_scope.cancel()
             except Exception as error:  # noqa: BLE001 - unexpected exceptions are raised again
                 await trio.sleep(await self._connection_failed(_first_error(error)))
 

@@ -24,6 +24,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 final class Client {
     private static final int SECONDS_PER_REQUEST = 30;
     private static final Duration POLL = Duration.ofMillis(100);
+    private static final long COMMIT_NANOSECONDS = 500_000_000;
 
     private final String bootstrap;
     private final String topic;
@@ -45,6 +46,7 @@ final class Client {
                 .with("rebalance", client::rebalance)
                 .with("transactions", client::transactions)
                 .with("admin", client::admin)
+                .with("stay", client::stay)
                 .run(args[3]);
     }
 
@@ -145,6 +147,44 @@ final class Client {
             Map<TopicPartition, OffsetAndMetadata> offsets = admin.listConsumerGroupOffsets(group)
                     .partitionsToOffsetAndMetadata().get(SECONDS_PER_REQUEST, SECONDS);
             Steps.check(total(offsets) == Steps.RECORDS, "committed offsets: " + offsets);
+        }
+    }
+
+    /** Two members of the group consume and commit until the process is killed. They report progress and errors. */
+    private void stay() throws InterruptedException {
+        List<Thread> members = new ArrayList<>();
+        for (int number = 0; number < 2; number++) {
+            int member = number;
+            members.add(new Thread(() -> stayAs(member)));
+        }
+        members.forEach(Thread::start);
+        for (Thread each : members) {
+            each.join();
+        }
+    }
+
+    private void stayAs(int member) {
+        KafkaConsumer<String, String> consumer = consumer(group, Map.of());
+        consumer.subscribe(List.of(topic));
+        long committed = System.nanoTime();
+        while (true) {
+            try {
+                Set<Integer> partitions = new HashSet<>();
+                consumer.poll(POLL).forEach(record -> partitions.add(record.partition()));
+                if (!partitions.isEmpty()) {
+                    Steps.progress(member, partitions);
+                }
+                if (System.nanoTime() - committed > COMMIT_NANOSECONDS) {
+                    committed = System.nanoTime();
+                    consumer.commitAsync((offsets, error) -> {
+                        if (error != null) {
+                            Steps.trouble(member, error);
+                        }
+                    });
+                }
+            } catch (RuntimeException problem) {
+                Steps.trouble(member, problem);
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.function.BooleanSupplier;
 
@@ -36,6 +38,25 @@ final class Steps {
             System.out.flush();
         }
         Runtime.getRuntime().halt(0); // Threads of a client that failed must not keep the process alive.
+    }
+
+    /** Reports that a member of a group has read records of some partitions. */
+    static void progress(int member, Collection<Integer> partitions) {
+        event(member, "\"partitions\": " + partitions);
+    }
+
+    /** Reports an error that a member of a group has shown. */
+    static void trouble(int member, Throwable problem) {
+        event(member, "\"error\": " + quoted(text(problem)));
+    }
+
+    private static void event(int member, String what) {
+        String at = String.format(Locale.ROOT, "%.3f", System.currentTimeMillis() / 1000.0);
+        String line = "{\"at\": " + at + ", \"member\": " + member + ", " + what + "}\n";
+        synchronized (System.out) {
+            System.out.print(line);
+            System.out.flush();
+        }
     }
 
     static void check(boolean holds, String text) {

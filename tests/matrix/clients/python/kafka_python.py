@@ -1,11 +1,13 @@
 """kafka-python. Arguments: bootstrap, topic, group, steps."""
 
 import sys
+import time
+from functools import partial
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
-from steps import PARTITIONS, RECORDS, WAIT_SECONDS, check, run, until
+from steps import COMMIT_SECONDS, PARTITIONS, RECORDS, WAIT_SECONDS, both, check, progress, run, trouble, until
 
 BOOTSTRAP, TOPIC, GROUP, STEPS = sys.argv[1:5]
 POLL_MILLISECONDS = 100
@@ -128,6 +130,28 @@ def new_consumer(group: str, **more: Any) -> KafkaConsumer:
     )
 
 
+def stay_as(number: int) -> None:
+    """A member of the group consumes and commits until the process is killed."""
+    consumer = new_consumer(GROUP)
+    consumer.subscribe([TOPIC])
+    due = time.monotonic() + COMMIT_SECONDS
+    while True:
+        try:
+            if read := {place.partition for place, records in consumer.poll(POLL_MILLISECONDS).items() if records}:
+                progress(number, read)
+            if time.monotonic() > due:
+                due = time.monotonic() + COMMIT_SECONDS
+                consumer.commit_async(callback=partial(committed, number))
+        except Exception as error:  # noqa: BLE001 - each error of the client is reported
+            trouble(number, error)
+
+
+def committed(number: int, _: Any, result: Any) -> None:
+    """Reports a commit that failed. kafka-python passes the error in place of the result."""
+    if isinstance(result, Exception):
+        trouble(number, result)
+
+
 run(
     {
         "produce": produce,
@@ -135,6 +159,7 @@ run(
         "rebalance": rebalance,
         "transactions": transactions,
         "admin": admin,
+        "stay": both(stay_as),
     },
     STEPS,
 )

@@ -1,12 +1,32 @@
 """librdkafka, by confluent-kafka. Arguments: bootstrap, topic, group, steps and, optionally, the group protocol."""
 
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
-from steps import PARTITIONS, RECORDS, WAIT_SECONDS, Failed, check, run, until
+from steps import (
+    COMMIT_SECONDS,
+    PARTITIONS,
+    RECORDS,
+    WAIT_SECONDS,
+    Failed,
+    both,
+    check,
+    progress,
+    run,
+    trouble,
+    until,
+)
 
 BOOTSTRAP, TOPIC, GROUP, STEPS = sys.argv[1:5]
 PROTOCOL = sys.argv[5] if len(sys.argv) > 5 else ""
@@ -147,6 +167,31 @@ def new_consumer(group: str, **more: Any) -> Consumer:
     return Consumer(settings | more)
 
 
+def stay_as(number: int) -> None:
+    """A member of the group consumes and commits until the process is killed."""
+
+    def committed(error: Any, _: Any) -> None:
+        if error is not None and error.code() != KafkaError._NO_OFFSET:
+            trouble(number, error)
+
+    consumer = new_consumer(GROUP, error_cb=lambda error: trouble(number, error), on_commit=committed)
+    consumer.subscribe([TOPIC])
+    due = time.monotonic() + COMMIT_SECONDS
+    while True:
+        messages = consumer.consume(RECORDS, POLL_SECONDS)
+        for message in messages:
+            if message.error():
+                trouble(number, message.error())
+        if read := {message.partition() for message in messages if not message.error()}:
+            progress(number, read)
+        if time.monotonic() > due:
+            due = time.monotonic() + COMMIT_SECONDS
+            try:
+                consumer.commit(asynchronous=True)
+            except KafkaException as error:
+                committed(error.args[0], None)
+
+
 run(
     {
         "produce": produce,
@@ -154,6 +199,7 @@ run(
         "rebalance": reported(rebalance),
         "transactions": transactions,
         "admin": reported(admin),
+        "stay": both(stay_as),
     },
     STEPS,
 )

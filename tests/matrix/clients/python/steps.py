@@ -6,12 +6,15 @@ The clients of the matrix run in a virtual environment of their own, so nothing 
 import json
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 RECORDS = 100
 PARTITIONS = 4
 WAIT_SECONDS = 30.0
+COMMIT_SECONDS = 0.5
+"""The time between two commits of a member that stays in its group."""
 
 
 class Failed(Exception):
@@ -33,6 +36,34 @@ def until(text: str, holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -
     deadline = time.monotonic() + seconds
     while not holds():
         check(time.monotonic() < deadline, f"timed out: {text}")
+
+
+def progress(member: int, partitions: Iterable[int]) -> None:
+    """Reports that a member of a group has read records of some partitions."""
+    _event({"member": member, "partitions": sorted(partitions)})
+
+
+def trouble(member: int, error: object) -> None:
+    """Reports an error that a member of a group has shown."""
+    _event({"member": member, "error": f"{type(error).__name__}: {error}"})
+
+
+def _event(fields: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps({"at": time.time(), **fields}) + "\n")
+    sys.stdout.flush()
+
+
+def both(stay_as: Callable[[int], None]) -> Callable[[], None]:
+    """Returns a step in which two members run in threads until the process is killed."""
+
+    def stay() -> None:
+        threads = [threading.Thread(target=stay_as, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return stay
 
 
 def run(steps: Mapping[str, Callable[[], None]], names: str, at_end: Callable[[], None] = lambda: None) -> None:

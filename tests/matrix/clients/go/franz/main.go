@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ func main() {
 		"rebalance":    rebalance,
 		"transactions": transactions,
 		"admin":        admin,
+		"stay":         stay,
 	})
 }
 
@@ -28,7 +30,7 @@ func limited() (context.Context, context.CancelFunc) {
 }
 
 func produce() error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(steps.Bootstrap), kgo.DisableIdempotentWrite(),
+	client, err := kgo.NewClient(kgo.SeedBrokers(steps.Brokers...), kgo.DisableIdempotentWrite(),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		return err
@@ -54,7 +56,7 @@ type member struct {
 func join(group string, more ...kgo.Opt) (*member, error) {
 	joined := &member{}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(steps.Bootstrap),
+		kgo.SeedBrokers(steps.Brokers...),
 		kgo.ConsumerGroup(group),
 		kgo.ConsumeTopics(steps.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -88,7 +90,7 @@ func (m *member) polled() int {
 }
 
 func committed(group string) (int64, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(steps.Bootstrap))
+	client, err := kgo.NewClient(kgo.SeedBrokers(steps.Brokers...))
 	if err != nil {
 		return 0, err
 	}
@@ -156,7 +158,7 @@ func rebalance() error {
 
 func transactions() error {
 	session, err := kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(steps.Bootstrap), kgo.TransactionalID(steps.Group+"-x"), kgo.ConsumerGroup(steps.Group+"-t"),
+		kgo.SeedBrokers(steps.Brokers...), kgo.TransactionalID(steps.Group+"-x"), kgo.ConsumerGroup(steps.Group+"-t"),
 		kgo.ConsumeTopics(steps.Topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
@@ -170,7 +172,7 @@ func transactions() error {
 	if err != nil {
 		return fmt.Errorf("the committed transaction: %w", err)
 	}
-	reader, err := kgo.NewClient(kgo.SeedBrokers(steps.Bootstrap), kgo.ConsumeTopics(steps.Topic+"-t"),
+	reader, err := kgo.NewClient(kgo.SeedBrokers(steps.Brokers...), kgo.ConsumeTopics(steps.Topic+"-t"),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	if err != nil {
 		return err
@@ -227,7 +229,7 @@ func admin() error {
 	if err := steps.Until("the member has all partitions", all); err != nil {
 		return err
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(steps.Bootstrap))
+	client, err := kgo.NewClient(kgo.SeedBrokers(steps.Brokers...))
 	if err != nil {
 		return err
 	}
@@ -259,4 +261,40 @@ func admin() error {
 	}
 	total, err := committed(steps.Group)
 	return steps.First(err, steps.Check(total == steps.Records, "committed offsets: %d", total))
+}
+
+// stay runs two members of the group, which consume and commit until the process is killed.
+func stay() error {
+	go stayAs(1)
+	return stayAs(0)
+}
+
+func stayAs(number int) error {
+	consumer, err := join(steps.Group)
+	if err != nil {
+		return err
+	}
+	for committed := time.Now(); ; {
+		ctx, cancel := context.WithTimeout(context.Background(), steps.Poll)
+		fetches := consumer.PollFetches(ctx)
+		cancel()
+		fetches.EachError(func(_ string, _ int32, err error) {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				steps.Trouble(number, err)
+			}
+		})
+		fetches.EachPartition(func(partition kgo.FetchTopicPartition) {
+			if len(partition.Records) > 0 {
+				steps.Progress(number, partition.Partition)
+			}
+		})
+		if time.Since(committed) > steps.CommitEvery {
+			ctx, cancel := limited()
+			if err := consumer.CommitUncommittedOffsets(ctx); err != nil {
+				steps.Trouble(number, err)
+			}
+			cancel()
+			committed = time.Now()
+		}
+	}
 }

@@ -20,6 +20,7 @@ func main() {
 		"rebalance":    rebalance,
 		"transactions": transactions,
 		"admin":        admin,
+		"stay":         stay,
 	})
 }
 
@@ -44,7 +45,7 @@ func config() *sarama.Config {
 }
 
 func produce() error {
-	producer, err := sarama.NewSyncProducer([]string{steps.Bootstrap}, config())
+	producer, err := sarama.NewSyncProducer(steps.Brokers, config())
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ type member struct {
 }
 
 func join(group string) (*member, error) {
-	consumer, err := sarama.NewConsumerGroup([]string{steps.Bootstrap}, group, config())
+	consumer, err := sarama.NewConsumerGroup(steps.Brokers, group, config())
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func (m *member) reason(err error) error {
 }
 
 func committed(group string) (int64, error) {
-	client, err := sarama.NewClusterAdmin([]string{steps.Bootstrap}, config())
+	client, err := sarama.NewClusterAdmin(steps.Brokers, config())
 	if err != nil {
 		return 0, err
 	}
@@ -213,7 +214,7 @@ func transactions() error {
 	settings.Producer.Idempotent = true
 	settings.Producer.Transaction.ID = steps.Group + "-x"
 	settings.Net.MaxOpenRequests = 1
-	producer, err := sarama.NewSyncProducer([]string{steps.Bootstrap}, settings)
+	producer, err := sarama.NewSyncProducer(steps.Brokers, settings)
 	if err != nil {
 		return err
 	}
@@ -226,7 +227,7 @@ func transactions() error {
 	}
 	settings = config()
 	settings.Consumer.IsolationLevel = sarama.ReadCommitted
-	consumer, err := sarama.NewConsumer([]string{steps.Bootstrap}, settings)
+	consumer, err := sarama.NewConsumer(steps.Brokers, settings)
 	if err != nil {
 		return err
 	}
@@ -277,7 +278,7 @@ func admin() error {
 	if err := steps.Until("the member has all partitions", all); err != nil {
 		return joined.reason(err)
 	}
-	client, err := sarama.NewClusterAdmin([]string{steps.Bootstrap}, config())
+	client, err := sarama.NewClusterAdmin(steps.Brokers, config())
 	if err != nil {
 		return err
 	}
@@ -314,4 +315,56 @@ func admin() error {
 	}
 	total, err := committed(steps.Group)
 	return steps.First(err, steps.Check(total == steps.Records, "committed offsets: %d", total))
+}
+
+// stay runs two members of the group, which consume and commit until the process is killed.
+func stay() error {
+	go stayAs(1)
+	return stayAs(0)
+}
+
+func stayAs(number int) error {
+	settings := config()
+	settings.Consumer.Return.Errors = true
+	consumer, err := sarama.NewConsumerGroup(steps.Brokers, steps.Group, settings)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for err := range consumer.Errors() {
+			steps.Trouble(number, err)
+		}
+	}()
+	for {
+		if err := consumer.Consume(context.Background(), []string{steps.Topic}, staying(number)); err != nil {
+			steps.Trouble(number, err)
+			time.Sleep(steps.Poll)
+		}
+	}
+}
+
+// staying is the handler of a member that stays in its group.
+type staying int
+
+func (staying) Setup(sarama.ConsumerGroupSession) error   { return nil }
+func (staying) Cleanup(sarama.ConsumerGroupSession) error { return nil }
+
+func (number staying) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	committed := time.Now()
+	for {
+		select {
+		case message, open := <-claim.Messages():
+			if !open {
+				return nil
+			}
+			steps.Progress(int(number), message.Partition)
+			session.MarkMessage(message, "")
+			if time.Since(committed) > steps.CommitEvery {
+				session.Commit()
+				committed = time.Now()
+			}
+		case <-session.Context().Done():
+			return nil
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -29,6 +30,32 @@ type report struct {
 	Ok          bool    `json:"ok"`
 	Error       *string `json:"error"`
 	Unsupported bool    `json:"unsupported"`
+}
+
+// Brokers are the bootstrap addresses, which are separated by commas.
+var Brokers = strings.Split(Bootstrap, ",")
+
+// CommitEvery is the time between two commits of a member that stays in its group.
+const CommitEvery = 500 * time.Millisecond
+
+var output sync.Mutex
+
+// Progress reports that a member of a group has read records of some partitions.
+func Progress(member int, partitions ...int32) {
+	event(map[string]any{"member": member, "partitions": partitions})
+}
+
+// Trouble reports an error that a member of a group has shown.
+func Trouble(member int, err error) {
+	event(map[string]any{"member": member, "error": err.Error()})
+}
+
+func event(fields map[string]any) {
+	fields["at"] = float64(time.Now().UnixMilli()) / 1000
+	line, _ := json.Marshal(fields)
+	output.Lock()
+	defer output.Unlock()
+	fmt.Println(string(line))
 }
 
 // Run runs the steps of the command line and ends the process.
