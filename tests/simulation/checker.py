@@ -4,6 +4,7 @@ A reply that the broker sent must reach the client as the broker sent it. A repl
 states that the broker had while the client waited.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
 from group_sidecar.codecs.schema import Struct
 from tests.coordinator.model_groups import DEAD
 from tests.simulation.group_replies import listed, offsets_reply
-from tests.simulation.history import Effect, GroupState, History
+from tests.simulation.history import Aspect, Effect, GroupState, History
 from tests.simulation.kafka import SEEN_AT
 from tests.simulation.timeline import Violation
 
@@ -54,6 +55,7 @@ class Sent:
         effect: what it changed at the broker; None if the broker has not received it.
         broker_reply: the frame that the broker sent, with its length; None if it has not.
         seen: for a question, how many states each of its groups had had when the broker answered.
+        ended_at: when it got its reply or its connection ended; infinite before.
     """
 
     client: Asker
@@ -67,6 +69,7 @@ class Sent:
     effect: Effect | None = None
     broker_reply: bytes | None = None
     seen: dict[str, int] = field(default_factory=dict)
+    ended_at: float = math.inf
 
 
 @dataclass
@@ -112,7 +115,7 @@ class Checker:
 
     def _possible(self, sent: Sent, group_id: str, now: float) -> list[GroupState]:
         assert sent.arrived_at is not None
-        return self.history.possible(group_id, sent.arrived_at, now)
+        return self.history.possible(group_id, aspect_of(sent.request), sent.arrived_at, now)
 
     def _wrong(self, sent: Sent, answered: Any, possible: Iterable[Any]) -> Violation:
         states = "".join(f"\n    {each}" for each in possible)
@@ -175,6 +178,11 @@ class Checker:
             answered = _offsets_of_group(reply, at, sent.version)
             if answered not in possible:
                 raise self._wrong(sent, (group_id, answered), possible)
+
+
+def aspect_of(question: Struct) -> Aspect:
+    """Returns the aspect of a group about which a question asks."""
+    return Aspect.OFFSETS if isinstance(question, OffsetFetchRequest) else Aspect.MEMBERS
 
 
 def _expected(request: OffsetFetchRequest, version: int, state: GroupState) -> OffsetFetchResponse:

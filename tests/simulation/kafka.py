@@ -73,6 +73,7 @@ class Kafka:
         is_up: whether the broker runs.
         on_handled: called with each request's header, frame, effect and connection, before the broker handles it.
         on_replied: called with the header of each request and its reply.
+        on_changed: called with the group id after each change of a group.
         on_completed: called with the group id, the generation and the number of members of each new generation.
     """
 
@@ -88,6 +89,7 @@ class Kafka:
         self.on_handled: Callable[[RequestHeader, bytes, Effect, BrokerConnection], None] = lambda *_: None
         self.on_replied: Callable[[RequestHeader, bytes], None] = lambda header, reply: None
         self.on_completed: Callable[[str, int, int], None] = lambda group_id, generation, size: None
+        self.on_changed: Callable[[str], None] = lambda group_id: None
         self._loading_until: dict[int, float] = {}
         self._connections: list[BrokerConnection] = []
         self._waiting_fetches: list[Callable[[], bool]] = []
@@ -182,7 +184,7 @@ class Kafka:
             self.record(effect)
             self._wake_fetches()
         else:
-            if header.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP):
+            if header.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
                 effect.show(self._timeline.now)  # The sidecar knows that the group changes since it saw the request.
             model.handle(
                 request, version, header.client_id or "", SEEN_AT, self._timeline.now, _typed(respond, version)
@@ -222,6 +224,15 @@ class Kafka:
         """Returns the groups whose members are joining."""
         return {group_id for group_id, group in self._model.groups.items() if group.state == PREPARING}
 
+    def groups(self) -> tuple[str, ...]:
+        """Returns the groups that the broker has."""
+        return tuple(self._model.groups)
+
+    def knows_member(self, group_id: str, member_id: str) -> bool:
+        """Whether a group has a member with this id, or waits for its join."""
+        group = self._model.groups.get(group_id)
+        return group is not None and (member_id in group.members or member_id in group.pending)
+
     def sizes(self) -> dict[str, int]:
         """Returns how many members each group has that is stable."""
         groups = self._model.groups
@@ -256,6 +267,7 @@ class Kafka:
                 if self.history.record(group_id, state, effect, now):
                     summary = f"{state.described.group_state} {len(state.described.members)}"
                     self._timeline.note(f"broker has {group_id} {state.error} {summary} {[*state.offsets.values()]}")
+                    self.on_changed(group_id)
             if written:
                 self._wake_fetches()
         self._set_timer()
