@@ -20,7 +20,7 @@ from group_sidecar.codecs.messages.produce import ProduceRequest
 from group_sidecar.codecs.messages.txn_offset_commit import TxnOffsetCommitRequest
 from group_sidecar.codecs.schema import Struct, decode
 from tests.coordinator.model import Broker
-from tests.coordinator.model_groups import NEVER, PREPARING, STABLE, ModelGroup, Respond
+from tests.coordinator.model_groups import EMPTY, NEVER, PREPARING, STABLE, ModelGroup, Respond
 from tests.simulation import group_replies, topic_replies
 from tests.simulation.broker_connection import BrokerConnection, HangUp
 from tests.simulation.history import Effect, GroupState, History, Offsets
@@ -227,6 +227,11 @@ class Kafka:
     def groups(self) -> tuple[str, ...]:
         """Returns the groups that the broker has."""
         return tuple(self._model.groups)
+
+    def is_kept(self, group_id: str) -> bool:
+        """Whether a group exists and is not one that the broker removes soon: an empty group without offsets."""
+        group = self._model.groups.get(group_id)
+        return group is not None and (group.state != EMPTY or bool(group.offsets))
 
     def knows_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group has a member with this id, or waits for its join."""

@@ -80,14 +80,20 @@ class Asker(Looping):
     def ask_everything(self, done: Callable[[bool], None], *, learns: bool) -> None:
         """Asks about each group and all groups. Calls `done` with whether the sidecar answered all of it itself.
 
+        Leaves out groups that the broker may remove soon, because the sidecar leaves them to the broker.
+
         `learns`: whether the sidecar may need the broker's answer to an earlier question, as it does for offsets if it
-        does not read the log.
+        does not read the log, and for groups that the broker has removed.
         """
         scenario, questions = self.world.scenario, list[Question]()
+        kept = [each for each in self._groups if self.world.kafka.is_kept(each)]
+        dead = [each for each in self._groups if each not in self.world.kafka.groups()]
+        known = kept + dead if learns else kept
         if scenario.reads_log or (scenario.exclusive and learns):
-            questions += [offset_fetch(self.rng, [group]) for group in self._groups]
+            questions += [offset_fetch(self.rng, [group]) for group in known]
         if scenario.exclusive:
-            questions += [describe(self.rng, [group]) for group in self._groups] + [list_groups(self.rng)]
+            questions += [describe(self.rng, [group]) for group in known]
+            questions += [list_groups(self.rng)] if len(known) == len(self._groups) else []
         if not questions:
             done(True)
         left = [len(questions)]
