@@ -8,10 +8,10 @@ that the broker could have given, and nobody reads an older state than the one t
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup
 
@@ -125,6 +125,22 @@ class History:
         while first and self.ignores_errors and versions[first].state.error:
             first -= 1
         return [each.state for each in versions[first:] if each.since <= answered_at]
+
+    def values(
+        self, group_id: str, value_of: Callable[[GroupState], Any], asked_at: float, answered_at: float
+    ) -> list[Any]:
+        """Returns the values that an answer may show of one committed offset. `value_of`: its value in a state."""
+        versions, values = self.versions[group_id], list[Any]()
+        for at in range(len(versions) - 1, -1, -1):
+            version = versions[at]
+            value = value_of(version.state)
+            if version.since <= answered_at:
+                values.append(value)
+            is_visible = version.effect.visible_at[Aspect.OFFSETS] <= asked_at
+            is_skipped = self.ignores_errors and version.state.error
+            if at and is_visible and not is_skipped and value != value_of(versions[at - 1].state):
+                break
+        return values
 
 
 def _changes(before: GroupState, after: GroupState) -> tuple[Aspect, ...]:
