@@ -159,7 +159,7 @@ class SimulatedClient:
         self._link.send(data)
 
     def _give_up(self, sent: Sent) -> None:
-        if any(each is sent for each, _ in self._waiting):
+        if self._link is not None and any(each is sent for each, _ in self._waiting):
             self.world.no_reply(sent)
 
     def _arrived(self, data: bytes) -> None:
