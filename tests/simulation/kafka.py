@@ -24,6 +24,7 @@ from tests.coordinator.model_groups import EMPTY, NEVER, PREPARING, STABLE, Mode
 from tests.simulation import group_replies, topic_replies
 from tests.simulation.broker_connection import BrokerConnection, HangUp
 from tests.simulation.history import Effect, GroupState, History, Offsets
+from tests.simulation.network import LONGEST_DELAY
 from tests.simulation.offsets_log import OffsetsLog
 from tests.simulation.timeline import Timeline
 from tests.simulation.transactions import Transactions
@@ -287,7 +288,9 @@ class Kafka:
         self._next_tick = NEVER
         if self.is_up:
             self._model.tick(self._timeline.now)
-            self.record(Effect(self._timeline.now))
+            # The sidecar sees the start of a session by the delay of a reply later than the broker, and so its end.
+            effect = Effect(self._timeline.now) if self._model.completed else self._noticed_effect(LONGEST_DELAY)
+            self.record(effect)
 
     def clean_up(self) -> None:
         """Removes groups that are empty and have no offsets, as Kafka does periodically."""
@@ -334,10 +337,10 @@ class Kafka:
         self.record(self._noticed_effect())
         self._wake_fetches()
 
-    def _noticed_effect(self) -> Effect:
-        """Returns the effect of a change that the sidecar notices by reading the log."""
+    def _noticed_effect(self, seconds: float = BYPASS_SECONDS) -> Effect:
+        """Returns the effect of a change that the sidecar notices after some seconds; by default, by the log."""
         effect = Effect()
-        self._timeline.after(BYPASS_SECONDS, lambda: effect.show(self._timeline.now))
+        self._timeline.after(seconds, lambda: effect.show(self._timeline.now))
         return effect
 
     def become_leader(self, number: int, loading_seconds: float) -> None:
