@@ -117,9 +117,10 @@ class OffsetRules:
 
     def _offsets_learned(self, event: OffsetsLearned, now: float) -> list[Fact]:
         """Adopts offsets from a reply of the broker, for a known group whose log is not read."""
-        if not self._cache.exists(event.group_id) or event.as_of != self._cache.changes_of(event.group_id)[1]:
-            return []
-        if self._cache.partitions.partition_of(event.group_id) is not None:
+        is_logged = self._cache.partitions.partition_of(event.group_id) is not None
+        has_changed = event.as_of != self._cache.changes_of(event.group_id)[1]
+        if is_logged or has_changed or not self._cache.exists(event.group_id):
+            self._doubt_outdated(event, now)
             return []
         if now < self._cache.topic_deletion_until or event.sent_at < self._cache.unread_writes.until_of(event.group_id):
             return []
@@ -128,3 +129,21 @@ class OffsetRules:
             offsets.adopt(kept, event.absent, complete=event.complete, sent_at=event.sent_at)
             self._cache.update_offset_counts(event.group_id, now)
         return []
+
+    def _doubt_outdated(self, event: OffsetsLearned, now: float) -> None:
+        """Doubts offsets if a reply of the broker that the copy cannot adopt shows other ones.
+
+        The reply may show a commit whose own reply is still on its way and which the log has not shown yet. A client
+        that has seen the commit must not get an older offset afterwards.
+        """
+        group = self._cache.group(event.group_id)
+        if group is None or group.state is DEAD:
+            if event.offsets:
+                self._cache.unseen_history.note(event.group_id, now)
+            return
+        offsets = self._cache.group_offsets(event.group_id)
+        if offsets is None and event.offsets:
+            offsets = self._cache.get_or_create_offsets(group, event.sent_at)
+        if offsets is not None and (other := offsets.committed.differing_from(event.offsets, event.absent)):
+            offsets.doubt(other, now)
+            self._cache.update_offset_counts(event.group_id, now)

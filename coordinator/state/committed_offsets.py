@@ -97,6 +97,16 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
             if _differs(logged.get(key_suffix(*partition)), wire_offset)
         ]
 
+    def differing_from(
+        self, reported: Mapping[TopicPartition, CommittedOffset], absent: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Returns the partitions whose offset differs from the one that the broker has reported.
+
+        `absent`: partitions without an offset in the broker's reply.
+        """
+        found = [partition for partition in absent if partition in self]
+        return found + [each for each, offset in reported.items() if not _shows_same(self.get(each), offset)]
+
     def get_wire_offset(self, partition: TopicPartition) -> CommittedOffset | None:
         """Returns the offset of a partition in `wire_offsets`; None if it is missing or was deleted."""
         found = self.wire_offsets.get(partition)
@@ -129,6 +139,13 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
     def drop_acknowledged(self, asked_at: float) -> None:
         """Drops the wire's offsets up to the time `asked_at`, because the log contains these commits."""
         self.drop([partition for partition, offset in self.wire_offsets.items() if offset.at <= asked_at])
+
+
+def _shows_same(known: CommittedOffset | None, reported: CommittedOffset) -> bool:
+    """Whether two offsets are the same, as far as OffsetFetch shows them."""
+    if known is None or (known.offset, known.metadata or "") != (reported.offset, reported.metadata or ""):
+        return False
+    return known.leader_epoch == reported.leader_epoch or not (known.epoch_known and reported.epoch_known)
 
 
 def metadata_chars(offsets: Iterable[CommittedOffset | None]) -> int:

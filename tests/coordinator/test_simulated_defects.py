@@ -5,6 +5,12 @@ from typing import Any
 
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
+from group_sidecar.codecs.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from group_sidecar.coordinator.model.views import GroupState
 from tests.coordinator.model import Broker
@@ -163,3 +169,72 @@ def test_instance_id_from_own_join() -> None:
     world.gather(leader, member)
     assert world.view().fallback_reason is None
     assert {each.client_id: each.instance_id for each in world.view().members} == {"a": None, "b": "i"}
+
+
+def _send_commit(world: World, offset: int) -> Connection:
+    """A client without a membership sends a commit to group g. Returns its connection."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    topics = (OffsetCommitRequestTopic(name="t", partitions=(partition,)),)
+    connection = world.connect()
+    request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics)
+    world.send(connection, request, 7, "committer")
+    return connection
+
+
+def _fetch(world: World) -> Connection:
+    """Another client asks for the offsets of group g, and the question is forwarded. Returns its connection."""
+    connection = world.connect()
+    world.ask(connection, OffsetFetchRequest(group_id="g", topics=None), 7)
+    return connection
+
+
+def _offsets(world: World) -> dict[tuple[str, int], int]:
+    """The offsets of group g that the copy would return. Empty if the copy leaves the question to the broker."""
+    view = world.view()
+    if view.offsets_fallback_reason is not None:
+        return {}
+    return {partition: each.offset for partition, each in view.offsets.items()}
+
+
+def test_reply_shows_commit_in_flight() -> None:
+    """A client reads a commit that has no reply yet, and nobody reads an older offset afterwards (seed 4).
+
+    The copy cannot adopt the reply, because another reply has changed the copy meanwhile.
+    """
+    world = World(Broker())
+    _send_commit(world, 7)
+    world.settle()
+    assert _offsets(world) == {("t", 0): 7}
+    first, second, commit = _fetch(world), _fetch(world), _send_commit(world, 8)
+    for connection in (first, commit, second):
+        world.handle(connection)
+    world.deliver(first)
+    assert _offsets(world) == {("t", 0): 7}
+    world.deliver(second)
+    assert _offsets(world) == {}
+    _fetch(world)
+    world.settle(commit)
+    assert _offsets(world) == {("t", 0): 8}
+
+
+def test_reply_shows_commit_before_log() -> None:
+    """A client reads a commit that neither a reply nor the log has shown yet. Nobody reads an older offset afterwards.
+
+    The group is known, or the commit has created it.
+    """
+    for before in ({("t", 0): 7}, {}):
+        world = World(Broker())
+        world.read_log()
+        if before:
+            _send_commit(world, 7)
+            world.settle()
+        world.tail.catch_up(world.now())
+        assert world.view().offsets_fallback_reason is None
+        commit = _send_commit(world, 8)
+        world.handle(commit)
+        assert _offsets(world) == before
+        _fetch(world)
+        world.settle(commit)
+        assert world.view().offsets_fallback_reason is not None
+        world.tail.catch_up(world.now())
+        assert _offsets(world) == {("t", 0): 8}

@@ -1,5 +1,6 @@
 """A connection to the model broker: takes requests out of the stream, and handles them one at a time."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.history import Effect
@@ -32,7 +33,7 @@ class BrokerConnection:
         """The sidecar knows that the connection has ended. So it must doubt all that is in flight."""
         self._is_lost = True
         for effect in self._effects:
-            effect.show(self._kafka.now)
+            effect.show(math.nextafter(self._kafka.now, math.inf))  # The sidecar may have decided a question just now.
 
     def received(self, data: bytes) -> None:
         """See Peer."""

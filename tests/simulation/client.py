@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.headers import RequestHeader, encode_request, split_reply
+from group_sidecar.codecs.messages.join_group import JoinGroupRequest
+from group_sidecar.codecs.messages.sync_group import SyncGroupRequest
 from group_sidecar.codecs.schema import Struct, decode
 from tests.simulation.checker import Sent
 from tests.simulation.network import Link
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 REQUEST_SECONDS = 45.0
-"""A client closes its connection if it has waited so long for a reply. Longer than a rebalance may take."""
-RECONNECT_SECONDS = 0.5
+"""Within so many seconds, a join or a sync gets its reply, or its connection ends. Longer than a rebalance may take."""
+ANSWER_SECONDS = 20.0
+"""Within so many seconds, a request other than a join or a sync gets its reply, or its connection ends. Longer than all
+faults of one kind last together with the longest delays."""
 
 
 class FrameReader:
@@ -40,12 +44,16 @@ class FrameReader:
 class SimulatedClient:
     """A client with one connection, which it opens again when it ends.
 
+    `is_instant` of a class: whether the client's bytes take no time.
+
     Args:
         world: the network, the broker and the checker.
         name: the client id.
         address: the IP address from which it connects.
         rng: chooses what it does.
     """
+
+    is_instant = False
 
     def __init__(self, world: "World", name: str, address: str, rng: Random) -> None:
         self.world, self.name, self.address, self.rng = world, name, address, rng
@@ -82,7 +90,7 @@ class SimulatedClient:
             return
         link = self.world.connect(self)
         if link is None:
-            self.world.timeline.after(RECONNECT_SECONDS * self.rng.uniform(0.5, 1.5), self.connect)
+            self.world.timeline.after(self.world.scenario.reconnect * self.rng.uniform(0.5, 1.5), self.connect)
             return
         self._connections += 1
         self._link = link
@@ -101,8 +109,14 @@ class SimulatedClient:
         if (link := self._link) is not None:
             self._link = None
             link.cut()
+            for sent, _ in self._waiting:
+                self.world.ended(sent)
             self.lost()
-            self.world.timeline.after(RECONNECT_SECONDS * self.rng.uniform(0.2, 3.0), self.connect)
+            self.world.timeline.after(self.away_seconds(), self.connect)
+
+    def away_seconds(self) -> float:
+        """Returns the seconds until the client connects again."""
+        return self.world.scenario.reconnect * self.rng.uniform(0.2, 3.0)
 
     def half_close(self) -> None:
         """Sends the end of the stream, and reads on until the sidecar closes too."""
@@ -134,16 +148,19 @@ class SimulatedClient:
         self.world.requests[correlation] = sent
         self.world.timeline.note(f"{self.name} sends {type(request).__name__} v{version} {correlation}")
         self._arriving.append(sent)
+        if isinstance(request, JoinGroupRequest):
+            self.world.joins[request.group_id].append(sent)
         if replies:
             self._sent.append(sent)
             self._waiting.append((sent, done))
-            self.world.timeline.after(REQUEST_SECONDS, lambda: self._give_up(sent))
+            is_parked = isinstance(request, JoinGroupRequest | SyncGroupRequest)
+            seconds = REQUEST_SECONDS if is_parked else ANSWER_SECONDS
+            self.world.timeline.after(seconds, lambda: self._give_up(sent))
         self._link.send(data)
 
     def _give_up(self, sent: Sent) -> None:
-        if any(each is sent for each, _ in self._waiting):
+        if self._link is not None and any(each is sent for each, _ in self._waiting):
             self.world.no_reply(sent)
-            self.disconnect()
 
     def _arrived(self, data: bytes) -> None:
         self._bytes_arrived += len(data)

@@ -32,7 +32,7 @@ class Faults:
                     with trio.CancelScope(shield=True):
                         await KINDS[kind](self)
                         self.world.settle()
-        self.world.weather.storms = 0.0
+        self.world.weather.storms, self.world.weather.own_lag = 0.0, self.world.weather.distance
 
     def client(self) -> SimulatedClient:
         """Returns any client, and more often one that waits for a reply, such as a member whose join is parked."""
@@ -47,6 +47,12 @@ class Faults:
 async def _cut_client(faults: Faults) -> None:
     """A client's connection breaks, perhaps in the middle of a request or a reply."""
     faults.client().disconnect()
+
+
+async def _cut_joining(faults: Faults) -> None:
+    """The connection of a member breaks whose join or sync is parked."""
+    if joining := [each for each in faults.world.members if each.is_waiting]:
+        faults.rng.choice(joining).disconnect()
 
 
 async def _half_close(faults: Faults) -> None:
@@ -73,6 +79,17 @@ async def _storm(faults: Faults) -> None:
         weather.storms = 0.0
 
     faults.world.timeline.after(faults.rng.uniform(0.5, 5.0), end)
+
+
+async def _slow_log(faults: Faults) -> None:
+    """The broker's replies on the sidecar's own connections take long for some seconds."""
+    weather = faults.world.weather
+    weather.own_lag = faults.rng.choice((0.2, 1.0, 2.5, 6.0))
+
+    def end() -> None:
+        weather.own_lag = weather.distance
+
+    faults.world.timeline.after(faults.rng.uniform(1.0, 10.0), end)
 
 
 async def _broker_restart(faults: Faults) -> None:
@@ -127,7 +144,9 @@ async def _reload(faults: Faults) -> None:
     if world.limit is not None:
         world.limit = faults.rng.choice((2, 3, 4))
         assert world.highest_limit is not None
+        assert world.lowest_limit is not None
         world.highest_limit = max(world.highest_limit, world.limit)
+        world.lowest_limit = min(world.lowest_limit, world.limit)
     if world.host.sidecar is not None:
         await world.host.sidecar.reload_if_possible()
 
@@ -139,10 +158,12 @@ async def _bypass(faults: Faults) -> None:
 
 KINDS: dict[str, Fault] = {
     "cut-client": _cut_client,
+    "cut-joining": _cut_joining,
     "half-close": _half_close,
     "slow-reader": _slow_reader,
     "cut-broker": _cut_broker,
     "storm": _storm,
+    "slow-log": _slow_log,
     "broker-restart": _broker_restart,
     "leader-move": _leader_move,
     "compaction": _compaction,

@@ -8,24 +8,43 @@ that the broker could have given, and nobody reads an older state than the one t
 
 import math
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup
 
+SETTLED_SECONDS = 60.0
+"""A visible change that is so old has no invisible change before it."""
 Offsets = dict[tuple[str, int], tuple[int, int, str]]
 """By topic and partition: the offset, its leader epoch, and its metadata."""
 
 
-@dataclass(slots=True)
+class Aspect(IntEnum):
+    """What a question asks about a group. A change of one aspect is no change of the other."""
+
+    MEMBERS = 0
+    """Whether the group exists, its state and its members."""
+    OFFSETS = 1
+    """The committed offsets, and which of them are pending."""
+
+
 class Effect:
-    """What caused changes. `visible_at`: when the sidecar must know them; infinite while their request has no reply."""
+    """What caused changes.
 
-    visible_at: float = math.inf
+    `visible_at`: when the sidecar must know the changes of each aspect; infinite while their request has no reply.
+    """
 
-    def show(self, now: float) -> None:
+    __slots__ = ("visible_at",)
+
+    def __init__(self, visible_at: float = math.inf) -> None:
+        self.visible_at = [visible_at, visible_at]
+
+    def show(self, now: float, aspects: Iterable[Aspect] = tuple(Aspect)) -> None:
         """Notes that the changes are visible from now on."""
-        self.visible_at = min(self.visible_at, now)
+        for aspect in aspects:
+            self.visible_at[aspect] = min(self.visible_at[aspect], now)
 
 
 class GroupState(NamedTuple):
@@ -43,11 +62,12 @@ class GroupState(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A state, since when the broker had it, and what caused it."""
+    """A state, since when the broker had it, what caused it, and which aspects differ from the state before."""
 
     since: float
     state: GroupState
     effect: Effect
+    changes: tuple[Aspect, ...]
 
 
 @dataclass
@@ -66,29 +86,67 @@ class History:
         versions = self.versions[group_id]
         if versions and versions[-1].state == state:
             return False
-        versions.append(Version(now, state, effect))
+        versions.append(Version(now, state, effect, _changes(versions[-1].state, state) if versions else (*Aspect,)))
         return True
 
     def numbers(self) -> dict[str, int]:
         """Returns how many states each group has had."""
         return {group_id: len(versions) for group_id, versions in self.versions.items()}
 
-    def seen(self, group_id: str, number: int, now: float) -> None:
-        """Notes that a client has learned of a group's state with this number. So all changes up to it are visible."""
-        for version in self.versions[group_id][:number]:
-            version.effect.show(now)
+    def seen(self, group_id: str, aspect: Aspect, number: int, now: float) -> None:
+        """Notes that a client has learned an aspect of a group's state with this number.
+
+        So all changes of this aspect up to that state are visible.
+        """
+        versions = self.versions[group_id]
+        for at in range(number - 1, -1, -1):
+            version = versions[at]
+            if aspect in version.changes:
+                if version.effect.visible_at[aspect] <= now and version.since < now - SETTLED_SECONDS:
+                    return
+                version.effect.show(now, (aspect,))
 
     def since(self, group_id: str, time: float) -> list[GroupState]:
         """Returns the state at a time, and all states after it."""
         versions = self.versions[group_id]
-        first = max((at for at, each in enumerate(versions) if each.since <= time), default=0)
+        first = len(versions) - 1
+        while first > 0 and versions[first].since > time:
+            first -= 1
         return [each.state for each in versions[first:]]
 
-    def possible(self, group_id: str, asked_at: float, answered_at: float) -> list[GroupState]:
-        """Returns the states that an answer may show."""
+    def possible(self, group_id: str, aspect: Aspect, asked_at: float, answered_at: float) -> list[GroupState]:
+        """Returns the states of which an answer may show an aspect."""
         versions = self.versions[group_id]
-        visible = [at for at, each in enumerate(versions) if each.effect.visible_at <= asked_at]
-        first = visible[-1] if visible else 0
+        first = len(versions) - 1
+        while first > 0 and not (
+            aspect in versions[first].changes and versions[first].effect.visible_at[aspect] <= asked_at
+        ):
+            first -= 1
         while first and self.ignores_errors and versions[first].state.error:
             first -= 1
         return [each.state for each in versions[first:] if each.since <= answered_at]
+
+    def values(
+        self, group_id: str, value_of: Callable[[GroupState], Any], asked_at: float, answered_at: float
+    ) -> list[Any]:
+        """Returns the values that an answer may show of one committed offset. `value_of`: its value in a state."""
+        versions, values = self.versions[group_id], list[Any]()
+        for at in range(len(versions) - 1, -1, -1):
+            version = versions[at]
+            value = value_of(version.state)
+            if version.since <= answered_at:
+                values.append(value)
+            is_visible = version.effect.visible_at[Aspect.OFFSETS] <= asked_at
+            is_skipped = self.ignores_errors and version.state.error
+            if at and is_visible and not is_skipped and value != value_of(versions[at - 1].state):
+                break
+        return values
+
+
+def _changes(before: GroupState, after: GroupState) -> tuple[Aspect, ...]:
+    has_moved = before.error != after.error
+    aspects = (
+        (Aspect.MEMBERS, has_moved or before.described != after.described),
+        (Aspect.OFFSETS, has_moved or before.offsets != after.offsets or before.pending != after.pending),
+    )
+    return tuple(aspect for aspect, has_changed in aspects if has_changed)

@@ -20,10 +20,11 @@ from group_sidecar.codecs.messages.produce import ProduceRequest
 from group_sidecar.codecs.messages.txn_offset_commit import TxnOffsetCommitRequest
 from group_sidecar.codecs.schema import Struct, decode
 from tests.coordinator.model import Broker
-from tests.coordinator.model_groups import NEVER, PREPARING, STABLE, ModelGroup, Respond
+from tests.coordinator.model_groups import EMPTY, NEVER, PREPARING, STABLE, ModelGroup, Respond
 from tests.simulation import group_replies, topic_replies
 from tests.simulation.broker_connection import BrokerConnection, HangUp
 from tests.simulation.history import Effect, GroupState, History, Offsets
+from tests.simulation.network import LONGEST_DELAY
 from tests.simulation.offsets_log import OffsetsLog
 from tests.simulation.timeline import Timeline
 from tests.simulation.transactions import Transactions
@@ -73,6 +74,7 @@ class Kafka:
         is_up: whether the broker runs.
         on_handled: called with each request's header, frame, effect and connection, before the broker handles it.
         on_replied: called with the header of each request and its reply.
+        on_changed: called with the group id after each change of a group.
         on_completed: called with the group id, the generation and the number of members of each new generation.
     """
 
@@ -88,6 +90,7 @@ class Kafka:
         self.on_handled: Callable[[RequestHeader, bytes, Effect, BrokerConnection], None] = lambda *_: None
         self.on_replied: Callable[[RequestHeader, bytes], None] = lambda header, reply: None
         self.on_completed: Callable[[str, int, int], None] = lambda group_id, generation, size: None
+        self.on_changed: Callable[[str], None] = lambda group_id: None
         self._loading_until: dict[int, float] = {}
         self._connections: list[BrokerConnection] = []
         self._waiting_fetches: list[Callable[[], bool]] = []
@@ -182,7 +185,7 @@ class Kafka:
             self.record(effect)
             self._wake_fetches()
         else:
-            if header.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP):
+            if header.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
                 effect.show(self._timeline.now)  # The sidecar knows that the group changes since it saw the request.
             model.handle(
                 request, version, header.client_id or "", SEEN_AT, self._timeline.now, _typed(respond, version)
@@ -222,6 +225,20 @@ class Kafka:
         """Returns the groups whose members are joining."""
         return {group_id for group_id, group in self._model.groups.items() if group.state == PREPARING}
 
+    def groups(self) -> tuple[str, ...]:
+        """Returns the groups that the broker has."""
+        return tuple(self._model.groups)
+
+    def is_kept(self, group_id: str) -> bool:
+        """Whether a group exists and is not one that the broker removes soon: an empty group without offsets."""
+        group = self._model.groups.get(group_id)
+        return group is not None and (group.state != EMPTY or bool(group.offsets))
+
+    def knows_member(self, group_id: str, member_id: str) -> bool:
+        """Whether a group has a member with this id, or waits for its join."""
+        group = self._model.groups.get(group_id)
+        return group is not None and (member_id in group.members or member_id in group.pending)
+
     def sizes(self) -> dict[str, int]:
         """Returns how many members each group has that is stable."""
         groups = self._model.groups
@@ -256,6 +273,7 @@ class Kafka:
                 if self.history.record(group_id, state, effect, now):
                     summary = f"{state.described.group_state} {len(state.described.members)}"
                     self._timeline.note(f"broker has {group_id} {state.error} {summary} {[*state.offsets.values()]}")
+                    self.on_changed(group_id)
             if written:
                 self._wake_fetches()
         self._set_timer()
@@ -270,7 +288,9 @@ class Kafka:
         self._next_tick = NEVER
         if self.is_up:
             self._model.tick(self._timeline.now)
-            self.record(Effect(self._timeline.now))
+            # The sidecar sees the start of a session by the delay of a reply later than the broker, and so its end.
+            effect = Effect(self._timeline.now) if self._model.completed else self._noticed_effect(LONGEST_DELAY)
+            self.record(effect)
 
     def clean_up(self) -> None:
         """Removes groups that are empty and have no offsets, as Kafka does periodically."""
@@ -317,10 +337,10 @@ class Kafka:
         self.record(self._noticed_effect())
         self._wake_fetches()
 
-    def _noticed_effect(self) -> Effect:
-        """Returns the effect of a change that the sidecar notices by reading the log."""
+    def _noticed_effect(self, seconds: float = BYPASS_SECONDS) -> Effect:
+        """Returns the effect of a change that the sidecar notices after some seconds; by default, by the log."""
         effect = Effect()
-        self._timeline.after(BYPASS_SECONDS, lambda: effect.show(self._timeline.now))
+        self._timeline.after(seconds, lambda: effect.show(self._timeline.now))
         return effect
 
     def become_leader(self, number: int, loading_seconds: float) -> None:

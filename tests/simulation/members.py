@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SESSION_MS, REBALANCE_MS = 10_000, 15_000
 HEARTBEAT_SECONDS = 1.0
+LONG_ABSENCES = 0.2
+"""The share of broken connections after which a member stays away for about as long as its session lasts."""
 
 
 class Member(SimulatedClient):
@@ -47,6 +49,11 @@ class Member(SimulatedClient):
         if self.rng.random() < 0.5:
             self._forget()
 
+    def away_seconds(self) -> float:
+        """See SimulatedClient. Sometimes the client stays away until its session expires."""
+        is_long = not self.stops and self.rng.random() < LONG_ABSENCES
+        return self.rng.uniform(0.5, 2.0) * SESSION_MS / 1000 if is_long else super().away_seconds()
+
     def _forget(self) -> None:
         self._member_id, self._generation, self._roster, self._is_synced = "", -1, (), False
 
@@ -63,9 +70,9 @@ class Member(SimulatedClient):
             self._join()
         elif not self._is_synced:
             self._sync()
-        elif not self.stops and self.rng.random() < 0.04:
+        elif not self.stops and self.rng.random() < self.world.scenario.churn:
             self._leave()
-        elif not self.stops and self.rng.random() < 0.03:
+        elif not self.stops and self.rng.random() < self.world.scenario.churn:
             self._metadata += b"!"
             self._join()
         else:
@@ -137,7 +144,7 @@ class Member(SimulatedClient):
             member_id=self._member_id,
             group_instance_id=self.instance_id,
         )
-        if self.rng.random() < 0.4 and not self.stops:
+        if self.rng.random() < 0.4 and self.world.scenario.commits and not self.stops:
             self._offset += self.rng.randrange(1, 4)
             partition = self.rng.randrange(2)
             request = commit_of(

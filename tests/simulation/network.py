@@ -40,19 +40,32 @@ class Peer(Protocol):
 class Weather:
     """How long bytes take, and where they are cut.
 
+    Args:
+        rng: chooses delays and cuts.
+        small_buffers: the share of the sidecar's sockets with a small send buffer.
+        distance: the seconds that the broker's replies on the sidecar's own connections always take.
+
     Attributes:
         storms: the share of chunks that take long. 0 in calm weather.
+        own_lag: the seconds that the broker's replies on the sidecar's own connections take now, besides the usual
+            delay. The log then shows a change long after the wire, so the copy depends on the wire.
     """
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, small_buffers: float, distance: float) -> None:
         self.rng = rng
+        self.small_buffers, self.distance = small_buffers, distance
         self.storms = 0.0
+        self.own_lag = distance
 
     def delay(self) -> float:
         """Returns the seconds that the next chunk takes."""
         if self.rng.random() < self.storms:
             return self.rng.uniform(CALM_SECONDS, LONGEST_DELAY)
         return self.rng.uniform(0.2, 2.0) * CALM_SECONDS
+
+    def own_delay(self) -> float:
+        """Returns the seconds that the next chunk takes from the broker to the sidecar on an own connection."""
+        return self.delay() + self.own_lag * self.rng.uniform(0.5, 1.0)
 
     def chunks(self, data: bytes) -> list[bytes]:
         """Returns the data in one chunk or more."""
@@ -63,21 +76,33 @@ class Weather:
 
 
 class Line:
-    """One direction of a connection: delivers chunks in order, each after its delay."""
+    """One direction of a connection: delivers chunks in order, each after its delay.
 
-    def __init__(self, timeline: Timeline, weather: Weather, deliver: Callable[[bytes], None]) -> None:
+    `delay`: returns the delay of the next chunk. Default: that of the weather.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        weather: Weather,
+        deliver: Callable[[bytes], None],
+        delay: Callable[[], float] | None = None,
+    ) -> None:
         self._timeline, self._weather, self._deliver = timeline, weather, deliver
+        self._delay = delay or weather.delay
         self._last = 0.0
 
     def send(self, data: bytes) -> None:
         """Sends bytes. No bytes are the end of the stream."""
         for chunk in self._weather.chunks(data):
-            self._last = max(self._last, self._timeline.now + self._weather.delay())
+            self._last = max(self._last, self._timeline.now + self._delay())
             self._timeline.at(self._last, lambda chunk=chunk: self._deliver(chunk))  # type: ignore[misc]
 
 
 class Link:
     """The network's end of a socket of the sidecar.
+
+    `is_instant`: whether bytes take no time on this connection.
 
     Attributes:
         peer: gets what the sidecar sends.
@@ -87,7 +112,7 @@ class Link:
         on_ended: called when the sidecar's end was closed, or learns that the connection is closed.
     """
 
-    def __init__(self, network: "Network", end: socket.socket) -> None:
+    def __init__(self, network: "Network", end: socket.socket, *, is_instant: bool) -> None:
         self._network, self._end = network, end
         self._fd = end.fileno()
         self.peer: Peer
@@ -98,8 +123,9 @@ class Link:
         self.is_open = True
         self._pending = b""
         self._ends = self._has_ended = False
-        self._to_peer = Line(network.timeline, network.weather, self._reach_peer)
-        self._to_sidecar = Line(network.timeline, network.weather, self._reach_sidecar)
+        delay = _no_delay if is_instant else None
+        self._to_peer = Line(network.timeline, network.weather, self._reach_peer, delay)
+        self._to_sidecar = Line(network.timeline, network.weather, self._reach_sidecar, delay)
 
     @property
     def fd(self) -> int:
@@ -131,7 +157,7 @@ class Link:
                 break
             except OSError:
                 data = b""
-            moved = True
+            moved = self._network.timeline.is_touched = True
             if data:
                 self.on_sent(data)
                 self._to_peer.send(data)
@@ -158,6 +184,7 @@ class Link:
         """Writes what has arrived. If the sidecar does not read, tries again later."""
         if not self.is_open:
             return
+        self._network.timeline.is_touched = True
         try:
             while self._pending:
                 written = os.write(self._fd, self._pending)
@@ -172,6 +199,7 @@ class Link:
 
     def _close(self) -> None:
         self.is_open = False
+        self._network.timeline.is_touched = True
         self._network.forget(self)
         self._end.close()
 
@@ -189,7 +217,8 @@ class OwnStream(trio.abc.Stream):
         self._ended = self._closed = False
         self._arrived = trio.Event()
         self._to_peer = Line(network.timeline, network.weather, self._reach_peer)
-        self._to_sidecar = Line(network.timeline, network.weather, self._reach_sidecar)
+        own_delay = network.weather.own_delay
+        self._to_sidecar = Line(network.timeline, network.weather, self._reach_sidecar, own_delay)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await trio.lowlevel.checkpoint()
@@ -260,14 +289,15 @@ class Network:
         self._epoll = select.epoll()
         self._links: dict[int, Link] = {}
 
-    def pair(self) -> tuple[Link, socket.socket]:
-        """Opens a connection. Returns the network's end and the sidecar's end."""
+    def pair(self, *, is_instant: bool = False) -> tuple[Link, socket.socket]:
+        """Opens a connection. Returns the network's end and the sidecar's end. `is_instant`: see `Link`."""
         ours, theirs = socket.socketpair()
         for each in (ours, theirs):
             each.setblocking(False)
-        if self.weather.rng.random() < 0.1:
+        if self.weather.rng.random() < self.weather.small_buffers:
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BUFFER)
-        link = Link(self, ours)
+        link = Link(self, ours, is_instant=is_instant)
+        self.timeline.is_touched = True
         self._links[link.fd] = link
         self._epoll.register(link.fd, EVENTS)
         return link, theirs
@@ -294,6 +324,10 @@ class Network:
 
 def _ignore(_: bytes) -> None:
     pass
+
+
+def _no_delay() -> float:
+    return 0.0
 
 
 def _ignore_end() -> None:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsResponse
 from group_sidecar.codecs.messages.end_txn import EndTxnRequest
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic
 from group_sidecar.codecs.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -75,13 +77,23 @@ class Asker(Looping):
         for _ in range(self.rng.choice((1, 1, 2, 4))):
             self.send(any_question(self.rng, self._groups))
 
-    def ask_everything(self, done: Callable[[bool], None]) -> None:
-        """Asks about each group and all groups. Calls `done` with whether the sidecar answered all of it itself."""
+    def ask_everything(self, done: Callable[[bool], None], *, learns: bool) -> None:
+        """Asks about each group and all groups. Calls `done` with whether the sidecar answered all of it itself.
+
+        Leaves out groups that the broker may remove soon, because the sidecar leaves them to the broker.
+
+        `learns`: whether the sidecar may need the broker's answer to an earlier question, as it does for offsets if it
+        does not read the log, and for groups that the broker has removed.
+        """
         scenario, questions = self.world.scenario, list[Question]()
-        if scenario.exclusive or scenario.reads_log:
-            questions += [offset_fetch(self.rng, [group]) for group in self._groups]
+        kept = [each for each in self._groups if self.world.kafka.is_kept(each)]
+        dead = [each for each in self._groups if each not in self.world.kafka.groups()]
+        known = kept + dead if learns else kept
+        if scenario.reads_log or (scenario.exclusive and learns):
+            questions += [offset_fetch(self.rng, [group]) for group in known]
         if scenario.exclusive:
-            questions += [describe(self.rng, [group]) for group in self._groups] + [list_groups(self.rng)]
+            questions += [describe(self.rng, [group]) for group in known]
+            questions += [list_groups(self.rng)] if len(known) == len(self._groups) else []
         if not questions:
             done(True)
         left = [len(questions)]
@@ -94,6 +106,60 @@ class Asker(Looping):
 
         for question in questions:
             self.send(question, one)
+
+
+class Watcher(SimulatedClient):
+    """Asks about a group in the moments in which something happens to the group. Its bytes take no time."""
+
+    is_instant = True
+
+    def notice(self, group_id: str) -> None:
+        """Something happens to a group. Asks about it at once or soon, unless a reply is due."""
+        if self.is_waiting or self.stops or self.rng.random() > self.world.scenario.curiosity:
+            return
+        delay = self.rng.choice((0.0, 0.0, self.rng.uniform(0.0, 0.003), self.rng.uniform(0.0, 0.3)))
+
+        def ask() -> None:
+            if not self.is_waiting:
+                self.ask(*any_question(self.rng, [group_id]), lambda reply: None)
+
+        self.world.timeline.after(delay, ask)
+
+
+class Admin(Looping):
+    """Removes members from groups, deletes groups and offsets, and looks at what came of it."""
+
+    rest = (0.5, 6.0)
+
+    def __init__(self, world: "World", name: str, address: str, rng: Random, groups: Sequence[str]) -> None:
+        super().__init__(world, name, address, rng)
+        self._groups = groups
+        self._members: dict[str, Sequence[MemberIdentity]] = {}
+
+    def act(self) -> None:
+        """See Looping."""
+        group_id, which = self.rng.choice(self._groups), self.rng.random()
+        members = self._members.pop(group_id, ())
+        if members and which < 0.4:
+            some = tuple(self.rng.sample(members, self.rng.randrange(1, len(members) + 1)))
+            self.send((LeaveGroupRequest(group_id=group_id, members=some), self.rng.choice((3, 4, 5))))
+        elif which < 0.7:
+            self.send((DeleteGroupsRequest(groups_names=(group_id,)), self.rng.randrange(3)))
+        else:
+            partition = OffsetDeleteRequestPartition(partition_index=self.rng.randrange(3))
+            topics = (OffsetDeleteRequestTopic(name=TOPIC, partitions=(partition,)),)
+            self.send((OffsetDeleteRequest(group_id=group_id, topics=topics), 0))
+        self.send(describe(self.rng, [group_id]), self._look)
+
+    def _look(self, reply: DescribeGroupsResponse) -> None:
+        for group in reply.groups:
+            self._members[group.group_id] = [
+                MemberIdentity(
+                    member_id="" if each.group_instance_id and self.rng.random() < 0.5 else each.member_id,
+                    group_instance_id=each.group_instance_id,
+                )
+                for each in group.members
+            ]
 
 
 class Committer(Looping):

@@ -15,8 +15,8 @@ from tests.simulation.world import World
 SETTLE_SECONDS = 90.0
 """Virtual seconds within which all doubts must end after the last fault. The sidecar asks the broker again after at
 most 30 s."""
-CALM_SECONDS = 50.0
-"""Virtual seconds after the last fault from which on each request must get a reply. Longer than a client waits."""
+STEADY_SECONDS = 16.0
+"""For so many virtual seconds the sidecar must stay certain: longer than the session of a member."""
 ASK_SECONDS = 3.0
 
 
@@ -76,39 +76,61 @@ async def _play(world: World, nursery: trio.Nursery) -> None:
     world.timeline.note("the faults are over")
     for client in world.clients:
         client.stops = True
-    await _become_certain(world)
+    await _become_certain(world, rests=world.scenario.rests)
+    if world.scenario.rests:
+        await _stay_certain(world)
     await world.host.crash()
     world.check_always()
     nursery.cancel_scope.cancel()
 
 
-async def _become_certain(world: World) -> None:
-    """Asks about everything until the sidecar answers all of it itself."""
+async def _become_certain(world: World, *, rests: bool) -> None:
+    """Asks about everything until the sidecar answers all of it itself.
+
+    `rests`: whether nobody asks before the sidecar must have ended all doubts.
+    """
     began = world.timeline.now
-    [asker, *_] = world.askers
     is_certain = False
+    if rests:
+        await trio.sleep(SETTLE_SECONDS - 2 * ASK_SECONDS)
     while not is_certain:
         await trio.sleep(ASK_SECONDS)
         waited = world.timeline.now - began
-        world.is_calm = waited > CALM_SECONDS
         if waited > SETTLE_SECONDS:
             left = "".join(f"\n    {each}" for each in world.left_to_broker)
             left += "".join(f"\n    {each} with its members" for each in world.too_large())
             raise Violation(f"{waited:.0f} seconds after the last fault, the sidecar leaves to the broker:{left}")
-        if not asker.is_connected or asker.is_waiting:
-            continue
-        world.left_to_broker.clear()
-        answered, has_all = list[bool](), trio.Event()
-
-        def done(are_local: bool, answered: list[bool] = answered, has_all: trio.Event = has_all) -> None:
-            answered.append(are_local)
-            has_all.set()
-
-        asker.ask_everything(done)
-        with trio.move_on_after(ASK_SECONDS):
-            await has_all.wait()
-        is_certain = answered == [True] and not world.too_large()
+        is_certain = await _answers_everything(world, learns=not rests) and not world.too_large()
     world.timeline.note("everything is certain")
+
+
+async def _answers_everything(world: World, *, learns: bool) -> bool:
+    """Asks about everything. Returns whether the sidecar has answered all of it itself. `learns`: see `Asker`."""
+    [asker, *_] = world.askers
+    if not asker.is_connected or asker.is_waiting:
+        return False
+    world.left_to_broker.clear()
+    answered, has_all = list[bool](), trio.Event()
+
+    def done(are_local: bool) -> None:
+        answered.append(are_local)
+        has_all.set()
+
+    asker.ask_everything(done, learns=learns)
+    with trio.move_on_after(ASK_SECONDS):
+        await has_all.wait()
+    return answered == [True]
+
+
+async def _stay_certain(world: World) -> None:
+    """Checks that the sidecar goes on to answer everything while members only send heartbeats."""
+    until = world.timeline.now + STEADY_SECONDS
+    while world.timeline.now < until:
+        before = world.kafka.history.numbers()
+        await trio.sleep(ASK_SECONDS)
+        if not await _answers_everything(world, learns=False) and before == world.kafka.history.numbers():
+            left = "".join(f"\n    {each}" for each in world.left_to_broker)
+            raise Violation(f"without any change, the sidecar leaves to the broker again:{left}")
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -22,6 +22,15 @@ class Scenario:
         verify: the setting `answers.verify`.
         limit: the setting `policies.group_max_size.limit`; None without the policy.
         partitions, initial_delay, eager: see `Kafka`.
+        small_buffers, distance: see `Weather`.
+        admins: how many clients remove members and delete groups.
+        watchers: how many clients ask about a group in the moments in which it changes; curiosity: the share of these
+            moments in which they ask.
+        statics: the share of static members.
+        churn: the share of rounds in which a member leaves or joins again.
+        commits: whether members commit offsets.
+        reconnect: the seconds that clients wait on average before they connect again.
+        rests: whether nobody asks for a while after the last fault, so that the sidecar ends all doubts on its own.
     """
 
     seed: int
@@ -40,34 +49,54 @@ class Scenario:
     partitions: int
     initial_delay: float
     eager: bool
+    small_buffers: float
+    distance: float
+    admins: int
+    watchers: int
+    curiosity: float
+    statics: float
+    churn: float
+    commits: bool
+    reconnect: float
+    rests: bool
 
     @classmethod
     def of(cls, seed: int, kinds: Collection[str]) -> "Scenario":
         """Returns the scenario of a seed. It has some of these kinds of faults."""
         rng = Random(f"{seed}:scenario")
         faults = frozenset(each for each in sorted(kinds) if rng.random() < 0.5)
-        exclusive, reads_log = rng.random() < 0.75, rng.random() < 0.85
+        exclusive, reads_log = rng.random() < 0.75, rng.random() < 0.7
         if exclusive:
             faults -= {"bypass"}
         if not reads_log:
-            faults -= {"leader-move"}  # Only the log shows that the broker is no longer the coordinator.
+            faults -= {"leader-move", "slow-log"}  # Only the log shows that the broker is no longer the coordinator.
         return cls(
             seed=seed,
             seconds=SECONDS,
             members=rng.randrange(1, 7),
-            committers=rng.randrange(3),
+            committers=rng.randrange(4),
             askers=rng.randrange(1, 3),
-            producers=rng.choice((0, 0, 1)),
+            producers=rng.choice((0, 1)),
             transactors=rng.choice((0, 0, 1, 2)) if reads_log else 0,
             faults=faults,
             pause=rng.choice((0.7, 2.0, 6.0)),
             exclusive=exclusive,
             reads_log=reads_log,
             verify=rng.choice((0.0, 0.0, 0.2)),
-            limit=rng.choice((None, 2, 3)),
+            limit=rng.choice((None, 2, 2, 3)),
             partitions=rng.choice((1, 2)),
             initial_delay=rng.choice((0.0, 3.0)),
             eager=rng.random() < 0.5,
+            small_buffers=rng.choice((0.0, 0.1, 0.7)),
+            distance=rng.choice((0.0, 0.0, 0.05, 0.5)),
+            admins=rng.choice((0, 1)),
+            watchers=rng.choice((1, 2, 3)),
+            curiosity=rng.choice((0.05, 0.2, 0.5)),
+            statics=rng.choice((0.2, 0.2, 0.7)),
+            churn=rng.choice((0.03, 0.03, 0.15)),
+            commits=rng.random() < 0.75,
+            reconnect=rng.choice((0.05, 0.5)),
+            rests=rng.random() < 0.3,
         )
 
     def changed(

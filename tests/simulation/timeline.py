@@ -52,7 +52,9 @@ class Timeline:
     Attributes:
         trace: what happened so far.
         clock: trio's clock.
-        settle: called after each call. It lets the sidecar do what it can do now.
+        settle: called after each call that has touched a socket of the sidecar. It lets the sidecar do what it can do
+            now.
+        is_touched: whether a socket of the sidecar may be ready since the last call of `settle`.
         failed: called when a call or `settle` has raised an exception, which is then in `error`.
     """
 
@@ -63,6 +65,7 @@ class Timeline:
         self.clock.autojump_threshold = 0
         self.settle: Callable[[], None] = _nothing
         self.failed: Callable[[], None] = _nothing
+        self.is_touched = False
         self.error: BaseException | None = None
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
@@ -96,7 +99,9 @@ class Timeline:
                     due, _, call = heapq.heappop(self._due)
                     self.clock._virtual_base = max(self.now, due)
                     call()
-                    self.settle()
+                    if self.is_touched:
+                        self.is_touched = False
+                        self.settle()
                 else:
                     self.clock._virtual_base = max(self.now, deadline)
                     runner.deadlines.expire(self.now)

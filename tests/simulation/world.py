@@ -1,5 +1,6 @@
 """Puts a run together: the sidecar, its broker, the network, the clients and the checker."""
 
+from collections import defaultdict, deque
 from itertools import count
 from random import Random
 
@@ -9,16 +10,16 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID
 from group_sidecar.proxy.config.model import Config
-from tests.coordinator.model_groups import STABLE
+from tests.coordinator.model_groups import PREPARING, STABLE
 from tests.simulation.broker_connection import BrokerConnection
-from tests.simulation.checker import Checker, Sent
+from tests.simulation.checker import Checker, Sent, aspect_of
 from tests.simulation.client import SimulatedClient
 from tests.simulation.group_replies import groups_of, is_question
 from tests.simulation.history import Effect
 from tests.simulation.kafka import Kafka
 from tests.simulation.members import Member
 from tests.simulation.network import Link, Network, Weather
-from tests.simulation.others import Asker, Committer, Producer, Transactor
+from tests.simulation.others import Admin, Asker, Committer, Producer, Transactor, Watcher
 from tests.simulation.scenario import Scenario
 from tests.simulation.sidecar_host import LISTEN, UPSTREAM, SidecarHost
 from tests.simulation.timeline import Timeline, Violation
@@ -27,6 +28,10 @@ from tests.simulation.virtual_time import WallTime
 MEMBER_GROUPS, PLAIN_GROUPS, TRANSACTIONAL_GROUP = ("g", "h"), ("p", "q"), "x"
 AWARE_SECONDS = 2.0
 """A sidecar must know that a group is full if the group has been full and stable for so many seconds."""
+LOST_SECONDS = LOST_REQUEST_SECONDS + 0.2
+"""A join whose connection has ended may count towards the size of a group for so many seconds."""
+MAX_JOINS = 50
+"""How many joins of a group are kept to check refusals."""
 MAX_TABLE_ENTRIES = 500
 """More than any table needs for the few groups and clients of a run."""
 OWN_REQUEST_SECONDS = 1.3
@@ -38,9 +43,10 @@ class World:
 
     Attributes:
         requests: the requests of all clients by correlation id.
+        joins: the last joins of each group.
         left_to_broker: questions of askers that the broker has answered.
         limit: the group.max.size that is in force.
-        highest_limit: the highest limit that was in force.
+        highest_limit, lowest_limit: the highest and the lowest limit that was in force.
     """
 
     def __init__(self, scenario: Scenario, wall_time: WallTime, timeline: Timeline) -> None:
@@ -48,7 +54,7 @@ class World:
         seed = scenario.seed
         self.timeline = timeline
         timeline.settle = self.settle
-        self.weather = Weather(Random(f"{seed}:weather"))
+        self.weather = Weather(Random(f"{seed}:weather"), scenario.small_buffers, scenario.distance)
         self.network = Network(self.timeline, self.weather)
         self.kafka = Kafka(
             self.timeline,
@@ -58,17 +64,17 @@ class World:
             eager=scenario.eager,
         )
         self.kafka.history.ignores_errors = not scenario.reads_log
-        self.limit = self.highest_limit = scenario.limit
+        self.limit = self.highest_limit = self.lowest_limit = scenario.limit
         self.checker = Checker(self.kafka.history, scenario.limit)
         self.requests: dict[int, Sent] = {}
+        self.joins: dict[str, deque[Sent]] = defaultdict(lambda: deque(maxlen=MAX_JOINS))
         self.left_to_broker: list[Struct] = []
         self._correlations = count(1)
         self.host = SidecarHost(self.network, self.kafka, Random(f"{seed}:sockets"), self.read_config)
-        self.is_calm = False
-        """Whether the faults are over, so that each request must get a reply."""
         self.kafka.on_handled = self._handled
         self.kafka.on_replied = self._broker_replied
         self.kafka.on_completed = self._completed
+        self.kafka.on_changed = self.notice
         self._sidecar_changed_at = 0.0
         self._unsure: set[str] = set()
         """Groups that were rebalancing when a sidecar started or ended, so that it cannot know who waits."""
@@ -88,11 +94,11 @@ class World:
             name = f"member-{number}"
             chance = rng(f"{name}:kind")
             group_id = MEMBER_GROUPS[chance.random() < 0.25]
-            instance = f"instance-{number}" if chance.random() < 0.2 else None
+            instance = f"instance-{number}" if chance.random() < scenario.statics else None
             clients.append(Member(self, name, f"10.1.0.{number}", rng(name), group_id, instance))
         for number in range(scenario.committers):
             name = f"committer-{number}"
-            group_id = PLAIN_GROUPS[number % 2]
+            group_id = PLAIN_GROUPS[rng(f"{name}:kind").random() < 0.3]
             clients.append(Committer(self, name, f"10.1.1.{number}", rng(name), group_id))
         for number in range(scenario.transactors):
             name = f"transactor-{number}"
@@ -104,6 +110,12 @@ class World:
         for number in range(scenario.producers):
             name = f"producer-{number}"
             clients.append(Producer(self, name, f"10.1.3.{number}", rng(name)))
+        for number in range(scenario.admins):
+            name = f"admin-{number}"
+            clients.append(Admin(self, name, f"10.1.5.{number}", rng(name), (*MEMBER_GROUPS, PLAIN_GROUPS[0])))
+        for number in range(scenario.watchers):
+            name = f"watcher-{number}"
+            clients.append(Watcher(self, name, f"10.1.6.{number}", rng(name)))
         return clients
 
     def read_config(self) -> Config:
@@ -131,29 +143,66 @@ class World:
         """Connects a client to the sidecar. Returns None if no sidecar listens."""
         if self.host.listener is None or not self.host.listener.is_open:
             return None
-        link, end = self.network.pair()
+        link, end = self.network.pair(is_instant=client.is_instant)
         self.host.listener.add(end, client.address)
         return link
 
     def replied(self, sent: Sent, frame: bytes, reply: Struct) -> None:
         """The sidecar has sent a reply to a client."""
-        now = self.timeline.now
+        now = sent.ended_at = self.timeline.now
         is_local = self.checker.check(sent, frame, reply, now)
         if sent.effect is not None:
             sent.effect.show(now)
         for group_id, number in sent.seen.items():
-            self.kafka.history.seen(group_id, number, now)
+            self.kafka.history.seen(group_id, aspect_of(sent.request), number, now)
         if not is_local and isinstance(sent.client, Asker):
             self.left_to_broker.append(sent.request)
+        if is_local and isinstance(sent.request, JoinGroupRequest):
+            self._check_refused(sent, sent.request)
+        if not is_question(sent.request):
+            self.notice_request(sent.request)
         made_by = "sidecar" if is_local else "broker"
         self.timeline.note(f"{sent.client.name} gets {type(reply).__name__} {sent.correlation} of the {made_by}")
 
+    def _check_refused(self, sent: Sent, request: JoinGroupRequest) -> None:
+        """Checks that a refused join found a full group, and that a rebalance does not wait for its member."""
+        now, since, limit = self.timeline.now, sent.arrived_at, self.lowest_limit
+        assert since is not None
+        assert limit is not None
+        states = self.kafka.history.since(request.group_id, since - AWARE_SECONDS)
+        if since - self._sidecar_changed_at < AWARE_SECONDS or any(state.error for state in states):
+            return
+        members = max(len(state.described.members) for state in states)
+        others = sum(each is not sent and each.ended_at > now - LOST_SECONDS for each in self.joins[request.group_id])
+        if members + others < limit:
+            raise Violation(
+                f"{sent.client.name} is refused by {request.group_id}, which has {members} members and {others} joins"
+            )
+        is_joining = all(state.described.group_state == PREPARING for state in states)
+        if is_joining and self.kafka.knows_member(request.group_id, request.member_id):
+            raise Violation(f"the rebalance of {request.group_id} waits for {request.member_id}, which was refused")
+
     def no_reply(self, sent: Sent) -> None:
-        """A client has waited too long for a reply."""
-        self.timeline.note(f"{sent.client.name} gave up {sent.correlation}")
-        if self.is_calm:
-            name = type(sent.request).__name__
-            raise Violation(f"{sent.client.name} gets no reply to {name} of {sent.sent_at:.6f}, without any fault")
+        """A client has waited too long for a reply. Raises Violation."""
+        name = type(sent.request).__name__
+        raise Violation(f"{sent.client.name} gets no reply to {name} {sent.correlation} of {sent.sent_at:.6f}")
+
+    def ended(self, sent: Sent) -> None:
+        """The connection of a request without a reply has ended."""
+        sent.ended_at = self.timeline.now
+        if not is_question(sent.request):
+            self.notice_request(sent.request)
+
+    def notice_request(self, request: Struct) -> None:
+        """Tells the watchers of a request that may change a group."""
+        group_id = getattr(request, "group_id", None)
+        if group_id is not None:
+            self.notice(group_id)
+
+    def notice(self, group_id: str) -> None:
+        """Tells the watchers that something happens to a group."""
+        for watcher in self.watchers:
+            watcher.notice(group_id)
 
     def learn_member(self, client: SimulatedClient, member_id: str) -> None:
         """A client got a member id."""
@@ -196,7 +245,11 @@ class World:
             sent.broker_reply = reply
             if is_question(sent.request):
                 numbers, groups = self.kafka.history.numbers(), groups_of(sent.request, sent.version)
-                sent.seen = {group_id: numbers[group_id] for group_id in groups or numbers if group_id in numbers}
+                # A list shows nothing of the groups that it lacks. The sidecar notices a move of the coordinator by the
+                # log, not by the broker's errors.
+                shown = groups or self.kafka.groups()
+                led = [each for each in shown if each in numbers and not self.kafka.error_of(each)]
+                sent.seen = {group_id: numbers[group_id] for group_id in led}
 
     def _completed(self, group_id: str, generation: int, size: int) -> None:
         self.timeline.note(f"broker completes generation {generation} of {group_id} with {size} members")
@@ -238,6 +291,16 @@ class World:
             for table in sidecar._brokers.tables():
                 if table.entries > MAX_TABLE_ENTRIES:
                     raise Violation(f"a table is larger than its bound: {table}")
+
+    @property
+    def members(self) -> list[Member]:
+        """The clients that are members of groups."""
+        return [each for each in self.clients if isinstance(each, Member)]
+
+    @property
+    def watchers(self) -> list[Watcher]:
+        """The clients that ask in the moments in which a group changes."""
+        return [each for each in self.clients if isinstance(each, Watcher)]
 
     @property
     def askers(self) -> list[Asker]:
