@@ -16,6 +16,7 @@ A read without a result, and a write that certainly failed, are not recorded.
 """
 
 import json
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -41,7 +42,8 @@ class Operation:
     def line(self) -> str:
         """Returns the line of the file."""
         fields = asdict(self)
-        return json.dumps({**fields, "from": fields.pop("began"), "to": fields.pop("ended")}) + "\n"
+        fields |= {"from": fields.pop("began"), "to": fields.pop("ended")}
+        return json.dumps(fields) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> "Operation":
@@ -50,15 +52,17 @@ class Operation:
         return cls(began=fields.pop("from"), ended=fields.pop("to"), **fields)
 
 
-class Recorder:
-    """Appends operations to a file."""
+class LineFile:
+    """A file to which several threads append lines."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
+        self._lock = threading.Lock()
 
-    def add(self, operation: Operation) -> None:
-        """Appends an operation. One call writes one line, also if several threads call it."""
-        self._file.write(operation.line())
+    def append(self, line: str) -> None:
+        """Appends a line that ends with a line feed."""
+        with self._lock:
+            self._file.write(line)
 
 
 def key_of(group: str, partition: int) -> str:

@@ -5,6 +5,7 @@
 The first proxy listens at the address that the broker advertises. Without sidecars, it leads to the broker.
 """
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -34,9 +35,9 @@ _PROPERTIES = {
     "min.insync.replicas": "2",
     "transaction.state.log.min.isr": "2",
     # A broker that is paused for longer is replaced.
-    "broker.session.timeout.ms": "3000",
+    "broker.session.timeout.ms": "5000",
     "broker.heartbeat.interval.ms": "500",
-    "replica.lag.time.max.ms": "3000",
+    "replica.lag.time.max.ms": "5000",
     "group.min.session.timeout.ms": "1000",
 }
 _SETTINGS: dict[str, Any] = {
@@ -118,11 +119,17 @@ def installation(folder: Path, version: str, seed: int, *, direct: bool, stale: 
                 upstream = listen
             client_proxy = stack.enter_context(proxy(broker.sidecar, upstream, source))
             nodes.append(Node(broker, client_proxy, sidecar, broker_proxy))
+        _create_topics(brokers[0])
         for node in nodes:
             if node.sidecar:
-                node.sidecar.wait_for_log()
-        _create_topics(brokers[0])
+                node.sidecar.process.wait_until(lambda sidecar=node.sidecar: _has_read_log(sidecar))  # type: ignore[misc]
         yield Installation(nodes)
+
+
+def _has_read_log(sidecar: SidecarProcess) -> bool:
+    """Whether a sidecar has read the log's partitions that its broker leads now, which may be none."""
+    [present] = json.loads(sidecar.get("/readyz")[1])["offsets_log"].values()
+    return not (present["loading"]["count"] or present["failed"]["count"])
 
 
 def _create_topics(broker: KafkaBroker) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.linearizability.connections import REQUEST_SECONDS, Progress
-from tests.linearizability.history import NO_OFFSET, Operation, Recorder, key_of, now
+from tests.linearizability.history import NO_OFFSET, LineFile, Operation, key_of, now
 from tests.linearizability.offsets_client import PARTITIONS, TOPIC, OffsetsClient
 
 _RETRIED_NS = 50_000_000
@@ -33,7 +33,7 @@ class LibrdkafkaOffsets:
         values: OffsetsClient,
         bootstrap: str,
         random: Random,
-        recorder: Recorder,
+        recorder: LineFile,
         progress: Progress,
     ) -> None:
         self._name, self._values, self._bootstrap = name, values, bootstrap
@@ -84,7 +84,7 @@ class LibrdkafkaOffsets:
             if place.error is None:
                 value = NO_OFFSET if place.offset == _OFFSET_INVALID else place.offset
                 key = key_of(self._group, place.partition)
-                self._recorder.add(Operation(key, self._name, kind, began, ended, value))
+                self._recorder.append(Operation(key, self._name, kind, began, ended, value).line())
         self._progress.succeeded()
 
     def _commit(self, consumer: Consumer, began: int) -> None:
@@ -97,8 +97,8 @@ class LibrdkafkaOffsets:
                 ended = now()
                 self._progress.succeeded()
         finally:
-            self._recorder.add(Operation(key, self._name, "commit", began, ended, value))
+            self._recorder.append(Operation(key, self._name, "commit", began, ended, value).line())
             if ended is None or ended - began > _RETRIED_NS:
                 # An earlier copy of the request may still be on its way.
                 again = f"{self._name}-again-{value}"
-                self._recorder.add(Operation(key, again, "commit", began, None, value))
+                self._recorder.append(Operation(key, again, "commit", began, None, value).line())

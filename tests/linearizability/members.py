@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from random import Random
-from typing import IO, Any
+from typing import Any
 
 from group_sidecar.codecs.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -25,6 +25,7 @@ from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberI
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from group_sidecar.codecs.schema import encode
 from tests.linearizability.connections import GROUP, Connections, NotSent, Progress, Unanswered
+from tests.linearizability.history import LineFile
 from tests.linearizability.offsets_client import TOPIC
 
 LIMIT = 3
@@ -70,7 +71,9 @@ class Member:
         progress: gets successes and errors.
     """
 
-    def __init__(self, group: str, connections: Connections, random: Random, file: IO[str], progress: Progress) -> None:
+    def __init__(
+        self, group: str, connections: Connections, random: Random, file: LineFile, progress: Progress
+    ) -> None:
         self._group, self._connections, self._random = group, connections, random
         self._file, self._progress = file, progress
         self._member, self._generation = "", -1
@@ -155,7 +158,7 @@ class Member:
         return True
 
     def _note(self, told: Told) -> None:
-        self._file.write(json.dumps(asdict(told)) + "\n")
+        self._file.append(json.dumps(asdict(told)) + "\n")
 
 
 @dataclass(frozen=True)

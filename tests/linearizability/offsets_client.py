@@ -28,7 +28,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from tests.linearizability.connections import GROUP, Connections, NotSent, Progress, Unanswered
-from tests.linearizability.history import NO_OFFSET, Operation, Recorder, key_of, now
+from tests.linearizability.history import NO_OFFSET, LineFile, Operation, key_of, now
 
 TOPIC, PARTITIONS = "offsets", 3
 EPOCH_SECONDS = 15.0
@@ -82,7 +82,7 @@ class OffsetsClient:
         number: int,
         connections: Connections,
         random: Random,
-        recorder: Recorder,
+        recorder: LineFile,
         progress: Progress,
     ) -> None:
         self._name, self._random = name, random
@@ -161,7 +161,7 @@ class OffsetsClient:
                 continue
             known = ended if results[partition] == 0 else None
             key = key_of(self.group, partition)
-            self._recorder.add(Operation(key, self._name, kind, began, known, value, txn))
+            self._recorder.append(Operation(key, self._name, kind, began, known, value, txn).line())
         self._count(set(results.values()))
         return set(results.values()) == {0}
 
@@ -199,7 +199,9 @@ class OffsetsClient:
             # A reply about all partitions lacks one whose only offset is pending, also with require_stable.
             kind = "stable_read" if stable and part is not None else "read"
             value = part.committed_offset if part is not None else NO_OFFSET
-            self._recorder.add(Operation(key_of(self.group, partition), self._name, kind, began, ended, value))
+            self._recorder.append(
+                Operation(key_of(self.group, partition), self._name, kind, began, ended, value).line()
+            )
         self._progress.succeeded()
 
     def _count(self, codes: set[int]) -> None:

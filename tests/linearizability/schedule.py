@@ -28,7 +28,7 @@ _DURATIONS = {
     PAUSE_SIDECAR: (0.3, 6.0),
     HAND_OVER: (0.0, 0.0),
     KILL_BROKER: (0.0, 4.0),
-    PAUSE_BROKER: (0.5, 8.0),
+    PAUSE_BROKER: (0.5, 9.0),
     CUT_CLIENTS: (0.0, 0.0),
     CUT_BROKER: (0.0, 0.0),
     FREEZE_CLIENTS: (0.3, 6.0),

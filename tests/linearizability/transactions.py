@@ -20,7 +20,7 @@ from group_sidecar.codecs.messages.txn_offset_commit import (
 )
 from group_sidecar.codecs.schema import Struct
 from tests.linearizability.connections import GROUP, TRANSACTION, Connections, NotSent, Progress, Unanswered
-from tests.linearizability.history import Operation, Recorder, key_of, now
+from tests.linearizability.history import LineFile, Operation, key_of, now
 from tests.linearizability.offsets_client import TOPIC, OffsetsClient
 
 _TIMEOUT_MS = 60_000
@@ -46,7 +46,7 @@ class Transactions:
         number: int,
         connections: Connections,
         random: Random,
-        recorder: Recorder,
+        recorder: LineFile,
         progress: Progress,
     ) -> None:
         self._client, self._name, self._random = client, name, random
@@ -103,7 +103,9 @@ class Transactions:
         for partition, value in values.items():
             for kind in kinds:
                 key = key_of(group, partition)
-                self._recorder.add(Operation(key, f"{self._name}-{kind}-{txn}", kind, began, None, value, txn))
+                self._recorder.append(
+                    Operation(key, f"{self._name}-{kind}-{txn}", kind, began, None, value, txn).line()
+                )
 
     def _begin_producer(self) -> bool:
         self._id = f"{self._name}-{next(self._ids)}"

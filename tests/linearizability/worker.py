@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
-from typing import IO, Any
+from typing import Any
 
 from tests.kafka.processes import Address, host_port
 from tests.linearizability import members
 from tests.linearizability.connections import Connections, Progress
-from tests.linearizability.history import OPERATIONS_SUFFIX, Recorder
+from tests.linearizability.history import OPERATIONS_SUFFIX, LineFile
 from tests.linearizability.librdkafka_offsets import LibrdkafkaOffsets
 from tests.linearizability.members import MEMBERS_SUFFIX, Member
 from tests.linearizability.offsets_client import OffsetsClient, Slot
@@ -98,26 +98,26 @@ class Worker:
         if self._at.role == "offsets":
             operations, told = (self._folder / f"{name}{suffix}" for suffix in (OPERATIONS_SUFFIX, MEMBERS_SUFFIX))
             with operations.open("w") as file, told.open("w") as members_file:
-                self._start_offsets(Recorder(file))
-                self._start_members(members_file)
+                self._start_offsets(LineFile(file))
+                self._start_members(LineFile(members_file))
                 self._join()
         else:
             more = self._run_records()
         progress = {kind: [each.summary() for each in all_] for kind, all_ in self._progress.items()}
         return {"progress": progress, "broken": [repr(each) for each in self._broken], **more}
 
-    def _start_offsets(self, recorder: Recorder) -> None:
+    def _start_offsets(self, recorder: LineFile) -> None:
         for slot in SLOTS:
             chosen = slot if self._at.deletes else Slot(slot.number, deletes=False, transacts=slot.transacts)
             self._start(lambda slot=chosen: self._run_offsets(slot, recorder))  # type: ignore[misc]
         self._start(lambda: self._run_librdkafka(recorder))
 
-    def _start_members(self, file: IO[str]) -> None:
+    def _start_members(self, file: LineFile) -> None:
         for group in members.GROUPS:
             for _ in range(_MEMBERS):
                 self._start(lambda group=group: self._run_member(group, file))  # type: ignore[misc]
 
-    def _run_offsets(self, slot: Slot, recorder: Recorder) -> None:
+    def _run_offsets(self, slot: Slot, recorder: LineFile) -> None:
         number, random = self._client()
         name, progress = f"{self._at.run}-client-{number}", self._counted("offsets")
         connections = Connections(self._at.bootstrap, name, random)
@@ -130,7 +130,7 @@ class Worker:
         progress.waited()
         connections.close()
 
-    def _run_librdkafka(self, recorder: Recorder) -> None:
+    def _run_librdkafka(self, recorder: LineFile) -> None:
         number, random = self._client()
         name, progress = f"{self._at.run}-librdkafka-{number}", self._counted("offsets of librdkafka")
         connections = Connections(self._at.bootstrap, name, random)
@@ -143,7 +143,7 @@ class Worker:
         progress.waited()
         client.close()
 
-    def _run_member(self, group: str, file: IO[str]) -> None:
+    def _run_member(self, group: str, file: LineFile) -> None:
         number, random = self._client()
         progress = self._counted("members")
         connections = Connections(self._at.bootstrap, f"{self._at.run}-member-{number}", random)
