@@ -20,6 +20,21 @@ class Produced:
     outcomes: dict[int, str] = field(default_factory=dict)
     consumed: set[tuple[str, str]] = field(default_factory=set)
 
+    def required(self, plain: str, transactional: str, size: int, partitions: int) -> set[tuple[str, str]]:
+        """Returns the records that the consumer group must read, in the form of `consumed`.
+
+        Args:
+            plain: the topic of the idempotent producer.
+            transactional: the topic of the transactional producer.
+            size: the number of records of a transaction.
+            partitions: the number of partitions, over which the records of a transaction are spread.
+        """
+        found = {(plain, f"{partition}/{value}") for partition, value in self.acknowledged}
+        for number, outcome in self.outcomes.items():
+            if outcome == "committed":
+                found |= {(transactional, f"{each % partitions}/{number}:{each}") for each in range(size)}
+        return found
+
 
 def check_plain(acknowledged: Sequence[tuple[int, int]], found: Mapping[int, Sequence[str]]) -> list[str]:
     """Returns what is wrong with the records of the idempotent producer: lost, repeated, or in another order."""
@@ -54,12 +69,6 @@ def check_transactions(outcomes: Mapping[int, str], found: Mapping[int, Sequence
     return problems
 
 
-def check_consumed(found: Mapping[str, Mapping[int, Sequence[str]]], consumed: set[tuple[str, str]]) -> list[str]:
-    """Returns the records that the topics contain and the consumer group has not read. `found` is by topic."""
-    present = {
-        (topic, f"{partition}/{value}")
-        for topic, partitions in found.items()
-        for partition, values in partitions.items()
-        for value in values
-    }
-    return [f"the group has not read {place} of {topic}" for topic, place in sorted(present - consumed)]
+def check_consumed(required: set[tuple[str, str]], consumed: set[tuple[str, str]]) -> list[str]:
+    """Returns the records that the consumer group must have read and has not."""
+    return [f"the group has not read {place} of {topic}" for topic, place in sorted(required - consumed)]

@@ -16,7 +16,7 @@ PARTITIONS = 3
 _RECORDS_PER_SECOND = 150
 BATCH = 5
 _COMMITTED = 0.75
-_SECONDS = 30.0
+_SECONDS = 60.0
 """The maximum time for one step of a transaction, and for the final reading of a partition."""
 _PATIENT: dict[str, Any] = {"socket.timeout.ms": 8000, "reconnect.backoff.max.ms": 500, "log_level": 0}
 
@@ -38,10 +38,10 @@ class PlainProducer:
             }
         )
 
-    def run(self, until: float) -> None:
-        """Produces until the time. Then waits until everything is acknowledged or has failed."""
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Produces until `stopped`. Then waits until everything is acknowledged or has failed."""
         partition = 0
-        while time.monotonic() < until:
+        while not stopped():
             partition = (partition + 1) % PARTITIONS
             value = self._next[partition]
             self._next[partition] += 1
@@ -70,10 +70,10 @@ class TransactionalProducer:
         self._bootstrap, self._produced, self._progress, self._random = bootstrap, produced, progress, random
         self._producer: Producer | None = None
 
-    def run(self, until: float) -> None:
-        """Runs transactions until the time."""
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Runs transactions until `stopped`."""
         number = 0
-        while time.monotonic() < until:
+        while not stopped():
             number += 1
             self._produced.outcomes[number] = self._transaction(number)
         self._progress.waited()
@@ -154,20 +154,24 @@ class GroupReader:
             }
         )
 
-    def run(self, until: float, stopped: threading.Event) -> None:
-        """Reads until the time, and then until nothing more arrives for some seconds or `stopped` is set."""
+    def run(self, complete: threading.Event) -> None:
+        """Reads until `complete` is set, and then until it has read everything that it must, or the time is over."""
         self._consumer.subscribe([PLAIN, TRANSACTIONAL])
-        last = time.monotonic()
-        while time.monotonic() < until or (time.monotonic() < last + 10 and not stopped.is_set()):
-            for message in self._consumer.consume(500, 0.2):
-                if (error := message.error()) is not None:
-                    self._progress.failed(error.name())
-                    continue
-                self._produced.consumed.add((str(message.topic()), text(message)))
-                self._progress.succeeded()
-                last = time.monotonic()
+        while not complete.is_set():
+            self._read()
         self._progress.waited()
+        required, until = self._produced.required(PLAIN, TRANSACTIONAL, BATCH, PARTITIONS), time.monotonic() + _SECONDS
+        while not required <= self._produced.consumed and time.monotonic() < until:
+            self._read()
         self._consumer.close()
+
+    def _read(self) -> None:
+        for message in self._consumer.consume(500, 0.2):
+            if (error := message.error()) is not None:
+                self._progress.failed(error.name())
+                continue
+            self._produced.consumed.add((str(message.topic()), text(message)))
+            self._progress.succeeded()
 
 
 def text(message: Message) -> str:

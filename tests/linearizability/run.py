@@ -16,7 +16,7 @@ from tests.linearizability.injector import Injector
 from tests.linearizability.installation import Installation, installation
 from tests.linearizability.report import Report
 from tests.linearizability.schedule import KINDS, SIDECAR_KINDS, Fault, schedule
-from tests.linearizability.worker import SUMMARY_SUFFIX, Configuration
+from tests.linearizability.worker import STOP, SUMMARY_SUFFIX, Configuration
 
 WORKERS = 3
 """Processes with clients of offsets. One more process has the producers and their consumer."""
@@ -24,7 +24,8 @@ _LEAD_SECONDS = 3.0
 """Seconds until the processes have started."""
 _CALM_SECONDS = 5.0
 """Seconds at the end without faults."""
-_LATE_SECONDS = 90.0
+_LATE_SECONDS = 180.0
+"""The maximum time in which the clients end."""
 _EXCUSED_SECONDS = 10.0
 """How long after the restart of a sidecar a generation may be too large (docs/limits.md)."""
 
@@ -35,13 +36,14 @@ class Options:
 
     Attributes:
         folder: an empty folder for everything that the run writes.
-        seconds: how long clients work.
+        seconds: how long clients work. The run takes longer if a fault takes longer than it should.
         seed: of faults and clients.
         version: of Kafka.
         direct: without sidecars, to compare.
         stale: whether proxies return old answers, which the check has to find.
         kinds: the faults that may happen.
         deletes: whether clients delete offsets.
+        once: whether each kind of fault happens once, however long that takes.
     """
 
     folder: Path
@@ -52,10 +54,11 @@ class Options:
     stale: bool = False
     kinds: Sequence[str] = KINDS
     deletes: bool = True
+    once: bool = False
 
     def faults(self) -> list[Fault]:
         """Returns the faults of the run. Without sidecars, those of sidecars are left out, and others stay the same."""
-        faults = schedule(self.seed, self.seconds - _CALM_SECONDS, self.kinds)
+        faults = schedule(self.seed, None if self.once else self.seconds - _CALM_SECONDS, self.kinds)
         return [each for each in faults if not (self.direct and each.kind in SIDECAR_KINDS)]
 
 
@@ -70,8 +73,10 @@ def run(options: Options) -> Report:
         injector = Injector(present, options.seed)
         with ExitStack() as stack:
             workers = [stack.enter_context(each) for each in _workers(options, present, since)]
-            injector.run(faults, since, since + options.seconds - _CALM_SECONDS)
-            _wait(workers, since + options.seconds + _LATE_SECONDS)
+            injector.run(faults, since)
+            time.sleep(max(_CALM_SECONDS, since + options.seconds - time.monotonic()))
+            (options.folder / STOP).touch()
+            _wait(workers)
         servers = ",".join(map(host_port, present.bootstrap))
         topics = (record_clients.PLAIN, record_clients.TRANSACTIONAL)
         found = {topic: record_clients.read_all(servers, topic) for topic in topics}
@@ -91,15 +96,16 @@ def _workers(options: Options, present: Installation, since: float) -> Iterator[
                 run=f"run{options.seed}",
                 seed=options.seed,
                 since=since,
-                until=since + options.seconds,
                 folder=str(options.folder),
                 deletes=options.deletes,
+                bounds_ends=not options.version.startswith("3."),
             )
             command = [sys.executable, "-m", "tests.linearizability.worker", configuration.text()]
             yield ChildProcess(command, options.folder / f"{role}-{number}.log")
 
 
-def _wait(workers: Sequence[ChildProcess], until: float) -> None:
+def _wait(workers: Sequence[ChildProcess]) -> None:
+    until = time.monotonic() + _LATE_SECONDS
     for worker in workers:
         status = worker.running.wait(max(1.0, until - time.monotonic()))
         assert status == 0, worker.tail()
@@ -139,13 +145,17 @@ def _is_excused(at: float, restarts: Sequence[float]) -> bool:
 
 def _record_problems(summaries: Sequence[dict[str, Any]], found: dict[str, dict[int, list[str]]]) -> list[str]:
     [noted] = [each for each in summaries if "acknowledged" in each]
-    outcomes = {int(number): outcome for number, outcome in noted["outcomes"].items()}
-    consumed = {(topic, place) for topic, place in noted["consumed"]}
-    size = record_clients.BATCH
+    produced = record_check.Produced(
+        [(partition, value) for partition, value in noted["acknowledged"]],
+        {int(number): outcome for number, outcome in noted["outcomes"].items()},
+        {(topic, place) for topic, place in noted["consumed"]},
+    )
+    plain, transactional = record_clients.PLAIN, record_clients.TRANSACTIONAL
+    required = produced.required(plain, transactional, record_clients.BATCH, record_clients.PARTITIONS)
     return [
-        *record_check.check_plain([*map(tuple, noted["acknowledged"])], found[record_clients.PLAIN]),
-        *record_check.check_transactions(outcomes, found[record_clients.TRANSACTIONAL], size),
-        *record_check.check_consumed(found, consumed),
+        *record_check.check_plain(produced.acknowledged, found[plain]),
+        *record_check.check_transactions(produced.outcomes, found[transactional], record_clients.BATCH),
+        *record_check.check_consumed(required, produced.consumed),
     ]
 
 

@@ -59,8 +59,13 @@ class Fault:
     seconds: float
 
 
-def schedule(seed: int, seconds: float, kinds: Sequence[str] = KINDS) -> list[Fault]:
-    """Returns the faults of a run, in the order of their time. The last seconds of a run have none.
+def schedule(seed: int, seconds: float | None, kinds: Sequence[str] = KINDS) -> list[Fault]:
+    """Returns the faults of a run, in the order of their time.
+
+    Args:
+        seed: decides order, times, nodes and durations.
+        seconds: the end of the last recovery; None if each kind happens once.
+        kinds: of faults.
 
     Each kind occurs equally often. At most one broker at a time is killed or paused, because a partition needs two of
     its three replicas for writes. Faults of one node do not overlap.
@@ -69,7 +74,7 @@ def schedule(seed: int, seconds: float, kinds: Sequence[str] = KINDS) -> list[Fa
     faults: list[Fault] = []
     free = dict.fromkeys((*NODES, "brokers"), 0.0)
     at, waiting = 0.0, list[str]()
-    while True:
+    while kinds:
         waiting = waiting or random.sample(kinds, len(kinds))
         kind, node = waiting.pop(), random.choice(NODES)
         duration = round(random.uniform(*_DURATIONS[kind]), 2)
@@ -77,7 +82,10 @@ def schedule(seed: int, seconds: float, kinds: Sequence[str] = KINDS) -> list[Fa
         busy: tuple[int | str, ...] = (node, "brokers") if kind in (KILL_BROKER, PAUSE_BROKER) else (node,)
         at = max(at, *(free[each] for each in busy))
         ends = at + duration + _RECOVERY.get(kind, 1.0)
-        if ends > seconds:
-            return faults
+        if seconds is not None and ends > seconds:
+            break
         faults.append(Fault(round(at, 2), kind, node, duration))
         free |= dict.fromkeys(busy, ends)
+        if seconds is None and not waiting:
+            break
+    return faults

@@ -167,6 +167,10 @@ def test_transactions(found: list[str], problems: list[str]) -> None:
 
 
 def test_records_that_the_group_has_not_read() -> None:
-    found = {"topic": {0: ["a", "b"]}}
-    assert record_check.check_consumed(found, {("topic", "0/a"), ("topic", "0/b")}) == []
-    assert record_check.check_consumed(found, {("topic", "0/a")}) == ["the group has not read 0/b of topic"]
+    """The group must read what was acknowledged or committed."""
+    produced = record_check.Produced([(2, 7)], {1: "committed", 2: "aborted", 3: "unknown"})
+    required = produced.required("plain", "transactional", size=2, partitions=3)
+    assert required == {("plain", "2/7"), ("transactional", "0/1:0"), ("transactional", "1/1:1")}
+    assert record_check.check_consumed(required, required) == []
+    lacking = required - {("plain", "2/7")}
+    assert record_check.check_consumed(required, lacking) == ["the group has not read 2/7 of plain"]

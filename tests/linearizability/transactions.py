@@ -5,6 +5,7 @@ coordinator writes the marker. So the end of a transaction has no upper bound in
 """
 
 import time
+from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Any
@@ -37,7 +38,20 @@ _COMMITTED = 0.7
 
 
 class Transactions:
-    """The transactions of one client. After an unknown result it goes on with another transactional id."""
+    """The transactions of one client. After an unknown result it goes on with another transactional id.
+
+    Args:
+        client: whose group gets the offsets.
+        name: of the client.
+        number: of the client.
+        connections: to the brokers.
+        random: decides between commit and abort.
+        recorder: gets the operations.
+        progress: gets errors.
+        bounds_ends: whether a producer's next transaction shows that the offsets of its previous one are visible. This
+            holds for the coordinator of Kafka 4, which answers WriteTxnMarkers when it has applied them. The classic
+            coordinator applies them later (`GroupMetadataManager.scheduleHandleTxnCompletion`).
+    """
 
     def __init__(
         self,
@@ -48,8 +62,12 @@ class Transactions:
         random: Random,
         recorder: LineFile,
         progress: Progress,
+        *,
+        bounds_ends: bool,
     ) -> None:
         self._client, self._name, self._random = client, name, random
+        self._bounds_ends = bounds_ends
+        self._ends: list[Operation] = []
         self._connections, self._recorder, self._progress = connections, recorder, progress
         self._numbers = count((number << 32) + 1)
         self._ids = count(1)
@@ -66,14 +84,30 @@ class Transactions:
             transactional_id=self._id, producer_id=producer, producer_epoch=epoch, group_id=group
         )
         if self._retried(added) != 0:
-            self._id = ""
+            self._abandon()
             return
+        self._record_ends(now())
         txn = next(self._numbers)
         values = {partition: self._client.value() for partition in self._client.partitions()}
         staged = self._client.write("stage", values, lambda: self._stage(values), txn)
         self._end(group, values, txn)
         if not staged:  # The staged offset may still arrive, and must not become part of the next transaction.
-            self._id = ""
+            self._abandon()
+
+    def close(self) -> None:
+        """Records what is not recorded yet."""
+        self._record_ends(None)
+
+    def _abandon(self) -> None:
+        """Makes the next transaction use another transactional id."""
+        self._id = ""
+        self._record_ends(None)
+
+    def _record_ends(self, ended: int | None) -> None:
+        """Records the ends of the previous transaction, which are complete at this time; None if that is not known."""
+        for each in self._ends:
+            self._recorder.append(replace(each, ended=ended if self._bounds_ends else None).line())
+        self._ends.clear()
 
     def _stage(self, values: dict[int, int]) -> Any:
         producer, epoch = self._producer
@@ -96,16 +130,15 @@ class Transactions:
         request = EndTxnRequest(transactional_id=self._id, producer_id=producer, producer_epoch=epoch, committed=commit)
         began = now()
         kinds = ["end_commit" if commit else "end_abort"]
-        if self._retried(request) != 0:
-            # The transaction was committed or, at the latest after its timeout, aborted. The first end counts.
-            kinds = ["end_commit", "end_abort"] if commit else kinds
-            self._id = ""
+        failed = self._retried(request) != 0
+        if failed and commit:  # The transaction was committed or, at the latest after its timeout, aborted.
+            kinds.append("end_abort")  # The first of the two ends counts.
         for partition, value in values.items():
             for kind in kinds:
                 key = key_of(group, partition)
-                self._recorder.append(
-                    Operation(key, f"{self._name}-{kind}-{txn}", kind, began, None, value, txn).line()
-                )
+                self._ends.append(Operation(key, f"{self._name}-{kind}-{txn}", kind, began, None, value, txn))
+        if failed:
+            self._abandon()
 
     def _begin_producer(self) -> bool:
         self._id = f"{self._name}-{next(self._ids)}"

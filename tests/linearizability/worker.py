@@ -1,12 +1,11 @@
 """A process with clients of one run: ``python -m tests.linearizability.worker CONFIGURATION``.
 
-The clients work until the time that the configuration names. Then the process writes a summary and ends.
+The clients work until the run creates the file `STOP`. Then the process writes a summary and ends.
 """
 
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,9 +24,9 @@ from tests.linearizability.record_clients import GroupReader, PlainProducer, Tra
 from tests.linearizability.transactions import Transactions
 
 SLOTS = (
-    Slot(0, deletes=False, transacts=True),
-    Slot(1, deletes=True, transacts=True),
-    Slot(2, deletes=True, transacts=False),
+    Slot(0, deletes=True, transacts=True),
+    Slot(1, deletes=True, transacts=False),
+    Slot(2, deletes=False, transacts=False),
     Slot(3, deletes=False, transacts=False),
     Slot(4, deletes=False, transacts=False),
 )
@@ -35,6 +34,7 @@ _LIBRDKAFKA_SLOT = SLOTS[4]
 _MEMBERS = 2
 """Members of each group in each process. With three processes, they exceed the limit."""
 SUMMARY_SUFFIX = ".summary.json"
+STOP = "stop"
 _MAX_CLIENTS = 32
 
 
@@ -48,9 +48,10 @@ class Configuration:
         bootstrap: the addresses of all brokers for clients.
         run: a name that begins the names of the groups.
         seed: of the run. Workers of one seed are random in different ways.
-        since, until: monotonic seconds.
-        folder: for the files.
+        since: the start of the run in monotonic seconds.
+        folder: for the files. The clients stop when it contains the file `STOP`.
         deletes: whether clients delete offsets.
+        bounds_ends: as in `Transactions`.
     """
 
     role: str
@@ -59,9 +60,9 @@ class Configuration:
     run: str
     seed: int
     since: float
-    until: float
     folder: str
     deletes: bool
+    bounds_ends: bool
 
     def text(self) -> str:
         """Returns the configuration for the command line."""
@@ -122,12 +123,15 @@ class Worker:
         name, progress = f"{self._at.run}-client-{number}", self._counted("offsets")
         connections = Connections(self._at.bootstrap, name, random)
         client = OffsetsClient(name, number, connections, random, recorder, progress)
-        transactions = Transactions(client, name, number, connections, random, recorder, progress)
-        while time.monotonic() < self._at.until:
+        transactions = Transactions(
+            client, name, number, connections, random, recorder, progress, bounds_ends=self._at.bounds_ends
+        )
+        while not self._stopped():
             client.enter(slot.group(self._at.run, self._at.since))
             client.step(slot, transactions.run)
             client.pause()
         progress.waited()
+        transactions.close()
         connections.close()
 
     def _run_librdkafka(self, recorder: LineFile) -> None:
@@ -136,7 +140,7 @@ class Worker:
         connections = Connections(self._at.bootstrap, name, random)
         values = OffsetsClient(name, number, connections, random, recorder, progress)
         client = LibrdkafkaOffsets(name, values, self._at.servers, random, recorder, progress)
-        while time.monotonic() < self._at.until:
+        while not self._stopped():
             values.enter(_LIBRDKAFKA_SLOT.group(self._at.run, self._at.since))
             client.step()
             values.pause()
@@ -148,20 +152,23 @@ class Worker:
         progress = self._counted("members")
         connections = Connections(self._at.bootstrap, f"{self._at.run}-member-{number}", random)
         member = Member(group, connections, random, file, progress)
-        while time.monotonic() < self._at.until:
+        while not self._stopped():
             member.run_once()
         connections.close()
 
     def _run_records(self) -> dict[str, Any]:
-        produced, stopped = Produced(), threading.Event()
+        produced = Produced()
         _, random = self._client()
         plain = PlainProducer(self._at.servers, produced, self._counted("idempotent producer"))
         transactional = TransactionalProducer(
             self._at.servers, produced, self._counted("transactional producer"), random
         )
-        reader = GroupReader(self._at.servers, produced, self._counted("consumer group"))
-        for run in (plain.run, transactional.run, lambda until: reader.run(until, stopped)):
-            self._start(lambda run=run: run(self._at.until))  # type: ignore[misc]
+        reader, complete = GroupReader(self._at.servers, produced, self._counted("consumer group")), threading.Event()
+        producers = [self._start(lambda each=each: each.run(self._stopped)) for each in (plain, transactional)]  # type: ignore[misc]
+        self._start(lambda: reader.run(complete))
+        for thread in producers:
+            thread.join()
+        complete.set()
         self._join()
         return {
             "acknowledged": produced.acknowledged,
@@ -179,7 +186,10 @@ class Worker:
         self._progress.setdefault(kind, []).append(progress)
         return progress
 
-    def _start(self, work: Callable[[], None]) -> None:
+    def _stopped(self) -> bool:
+        return (self._folder / STOP).exists()
+
+    def _start(self, work: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:
             try:
                 work()
@@ -189,6 +199,7 @@ class Worker:
         thread = threading.Thread(target=guarded)
         self._threads.append(thread)
         thread.start()
+        return thread
 
     def _join(self) -> None:
         for thread in self._threads:
