@@ -9,8 +9,8 @@ A file has one operation in each line, as JSON:
 - `value`: the offset that was written or read; -1 if none was read.
 - `txn`: the number of the transaction; 0 outside transactions.
 - `from`, `to`: nanoseconds of the monotonic clock, which all processes of a machine share. `to` is null if the
-  operation may take effect at any later time: its result is unknown, or it is the end of a transaction that was not seen to
-  be complete. The markers of a transaction are written after the reply to EndTxn.
+  operation may take effect at any later time: its result is unknown, or it is the end of a transaction that was not
+  seen to be complete. The markers of a transaction are written after the reply to EndTxn.
 
 A read without a result, and a write that certainly failed, are not recorded.
 """
