@@ -13,6 +13,7 @@
 - `admin_requests`: moves the leaders of `__consumer_offsets`
 - `schedule`: which fault happens when
 - `injector`: causes the faults
+- `failovers`: stale answers that Kafka itself gives
 - `run`: puts a run together
 - `report`: what a run has shown
 """

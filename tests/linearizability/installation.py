@@ -30,8 +30,10 @@ _TOPICS = {
     record_clients.PLAIN: record_clients.PARTITIONS,
     record_clients.TRANSACTIONAL: record_clients.PARTITIONS,
 }
+LOG_PARTITIONS = 6
+"""The number of partitions of `__consumer_offsets`."""
 _PROPERTIES = {
-    "offsets.topic.num.partitions": "6",
+    "offsets.topic.num.partitions": str(LOG_PARTITIONS),
     "min.insync.replicas": "2",
     "transaction.state.log.min.isr": "2",
     # A broker that is paused for longer is replaced.

@@ -19,6 +19,7 @@ class Report:
         faults: how often each kind happened.
         recorded: the operations of all clients.
         checked: the checker's result.
+        unexplained: the violations that remain without the stale reads of `failovers`.
         generations: how many generations members were told.
         shared, large: broken rules of generations. `excused` generations were too large around a sidecar's restart.
         records: lost, repeated and reordered records.
@@ -32,6 +33,7 @@ class Report:
     faults: dict[str, int]
     recorded: int
     checked: Checked
+    unexplained: list[dict[str, Any]]
     generations: int
     shared: list[str]
     large: list[str]
@@ -46,7 +48,7 @@ class Report:
     def problems(self, *, direct: bool) -> list[str]:
         """Returns everything that must not be. With `direct`, nothing is expected of sidecars."""
         found = [
-            *(f"not linearizable: {each['key']}: {each['first']}" for each in self.checked.violations),
+            *(f"not linearizable: {each['key']}: {each['first']}" for each in self.unexplained),
             *(f"not decided: {each['key']}" for each in self.checked.undecided),
             *self.shared,
             *([] if direct else self.large),
@@ -68,7 +70,8 @@ class Report:
         yield f"faults: {self.faults}"
         yield f"operations: {self.recorded} on {checked.keys} keys, {checked.unknown} of them without an end"
         yield f"keys that are not linearizable: {len(checked.violations)}, undecided: {len(checked.undecided)}"
-        for each in checked.violations[:_SHOWN]:
+        yield f"of these, not explained by a new leader's old high watermark: {len(self.unexplained)}"
+        for each in (*self.unexplained, *checked.violations)[:_SHOWN]:
             yield f"  {each}"
         yield f"OffsetFetch answered by sidecars: {self.local_share():.1%} {self.answered}"
         if self.stale:

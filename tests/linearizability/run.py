@@ -11,9 +11,9 @@ from typing import Any
 
 from tests.kafka.processes import ChildProcess, host_port
 from tests.kafka.releases import NEWEST
-from tests.linearizability import checker, history, members, record_check, record_clients
+from tests.linearizability import checker, failovers, history, members, record_check, record_clients
 from tests.linearizability.injector import Injector
-from tests.linearizability.installation import Installation, installation
+from tests.linearizability.installation import LOG_PARTITIONS, Installation, installation
 from tests.linearizability.report import Report
 from tests.linearizability.schedule import KINDS, SIDECAR_KINDS, Fault, schedule
 from tests.linearizability.worker import STOP, SUMMARY_SUFFIX, Configuration
@@ -122,10 +122,13 @@ def _report(
     generations = members.check(members.read(line for file in lines for line in file))
     summaries = [json.loads(path.read_text()) for path in sorted(options.folder.glob(f"*{SUMMARY_SUFFIX}"))]
     excused = [_is_excused(at, injector.restarts) for _, at in generations.large]
+    checked = checker.check(operations, options.folder)
+    unexplained = _unexplained(options, operations, checked)
     return Report(
         faults=dict(injector.done),
         recorded=len(operations),
-        checked=checker.check(operations, options.folder),
+        checked=checked,
+        unexplained=unexplained,
         generations=generations.count,
         shared=generations.shared,
         large=[text for (text, _), is_excused in zip(generations.large, excused, strict=True) if not is_excused],
@@ -137,6 +140,20 @@ def _report(
         answered=dict(present.counted),
         stale=present.stale_replies(),
     )
+
+
+def _unexplained(
+    options: Options, operations: Sequence[history.Operation], checked: checker.Checked
+) -> list[dict[str, Any]]:
+    """Returns the violations that remain without the reads that Kafka itself answers from an old state."""
+    if not checked.violations:
+        return []
+    clock_offset = time.time_ns() - time.monotonic_ns()
+    logs = (options.folder / "brokers").glob("*/broker.log")
+    keys = {each["key"] for each in checked.violations}
+    broken = [each for each in operations if each.key in keys]
+    lags = list(failovers.lags(logs, clock_offset))
+    return checker.check(failovers.unexplained(broken, lags, LOG_PARTITIONS)).violations
 
 
 def _is_excused(at: float, restarts: Sequence[float]) -> bool:

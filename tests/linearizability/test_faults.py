@@ -24,7 +24,8 @@ def test_each_kind_of_fault_once(tmp_path: Path) -> None:
     operations = list(history.read(tmp_path.glob(f"*{history.OPERATIONS_SUFFIX}")))
     kinds = {"commit", "delete", "read", "stable_read", "stage", "end_commit", "end_abort"}
     assert {each.kind for each in operations} == kinds
-    stale = history.made_stale(operations)
+    clean = {each.key for each in operations} - {each["key"] for each in report.checked.violations}
+    stale = history.made_stale(each for each in operations if each.key in clean)
     assert stale is not None
     assert len(checker.check(stale).violations) == 1
 
@@ -36,7 +37,7 @@ def test_stale_answers_are_found(tmp_path: Path) -> None:
     go()
     report = run(Options(tmp_path, seconds=15, kinds=(), stale=True))
     assert report.stale > 0
-    assert report.checked.violations
+    assert report.unexplained
 
 
 def test_schedule() -> None:

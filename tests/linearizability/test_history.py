@@ -1,12 +1,14 @@
 """Histories and their check, without brokers."""
 
 import io
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from tests.go_tools import go
-from tests.linearizability import checker, members, record_check
+from tests.linearizability import checker, failovers, members, record_check
 from tests.linearizability.history import NO_OFFSET, LineFile, Operation, checkable, made_stale, read
 
 KEY = "group/0"
@@ -118,6 +120,31 @@ def test_stale_read_can_be_planted() -> None:
     right = steps(("commit", 1), ("read", 1), ("commit", 2), ("read", 2))
     assert made_stale(right) == STALE
     assert made_stale(steps(("commit", 1), ("read", 1), ("read", 1))) is None
+
+
+def test_reads_at_a_leader_with_an_old_high_watermark(tmp_path: Path) -> None:
+    """The brokers' logs explain a stale read of a partition's groups after a failover, and no other read."""
+    present = datetime.now()
+    began = time.time_ns()
+    start = "Leader __consumer_offsets-{} with topic id Some(x) starts at leader epoch 1 from offset {} with partition"
+    lines = [
+        f"{present:%H:%M:%S.%f}"[:-3] + f" INFO  logger [Broker id=1] {start.format(partition, end)} epoch 4, high "
+        f"watermark 236, ISR [1], adding replicas [] . Previous leader Some(3) and previous leader epoch was 0."
+        for partition, end in ((3, 243), (4, 236))
+    ]
+    log = tmp_path / "broker.log"
+    log.write_text("\n".join(lines))
+    [lag] = failovers.lags([log], clock_offset=0)
+    assert lag.partition == 3
+    assert abs(lag.since - began) < 10**9
+    group_of_3, group_of_4 = "run2-4-6", "run2-4-7"
+    reads = [
+        Operation(f"{group}/0", "client", kind, lag.since + 10**9, lag.since + 2 * 10**9)
+        for group in (group_of_3, group_of_4)
+        for kind in ("read", "commit")
+    ]
+    early = Operation(f"{group_of_3}/0", "client", "read", lag.since - 2, lag.since - 1)
+    assert failovers.unexplained([*reads, early], [lag], partitions=6) == [*reads[1:], early]
 
 
 def test_generations() -> None:
