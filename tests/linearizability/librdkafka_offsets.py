@@ -12,7 +12,7 @@ from tests.linearizability.offsets_client import PARTITIONS, TOPIC, OffsetsClien
 _RETRIED_NS = 50_000_000
 """librdkafka waits for at least 80 ms before it sends a request again. So a commit that took less was sent once."""
 _OFFSET_INVALID = -1001
-_READS = 0.6
+_READS = 0.8
 
 
 class LibrdkafkaOffsets:

@@ -40,7 +40,7 @@ _MOVED = {int(ErrorCode.NOT_COORDINATOR), int(ErrorCode.COORDINATOR_NOT_AVAILABL
 _MAX_UNKNOWN, _MAX_UNKNOWN_COMMITS = 2, 10
 """How many writes of a client may have unknown results in one group. After them the client only reads this group. More
 are possible if the clients of the group only commit, because `history.checkable` leaves most of these commits out."""
-_READS, _TRANSACTIONS, _DELETES = 0.55, 0.1, 0.1
+_TRANSACTIONS, _DELETES = 0.1, 0.1
 _THINK_SECONDS, _BACKOFF_SECONDS = 0.008, 0.1
 _COMMIT_VERSION, _ONE_GROUP_VERSION, _GROUPS_VERSION = 8, 7, 8
 
@@ -52,11 +52,14 @@ class Slot:
     Attributes:
         number: of the slot.
         deletes, transacts: whether its clients delete offsets, and commit in transactions.
+        reads: the share of reads. A sidecar leaves reads to the broker while clients commit the same offset at once,
+            so clients must not only write.
     """
 
     number: int
     deletes: bool
     transacts: bool
+    reads: float
 
     def group(self, run: str, since: float) -> str:
         """Returns the present group. The slots change their groups at different times."""
@@ -105,9 +108,9 @@ class OffsetsClient:
         """Does one operation of a slot. `transact` runs a transaction."""
         choice = self._random.random()
         only_commits = not (slot.deletes or slot.transacts)
-        if self._unknown >= (_MAX_UNKNOWN_COMMITS if only_commits else _MAX_UNKNOWN) or choice < _READS:
+        if self._unknown >= (_MAX_UNKNOWN_COMMITS if only_commits else _MAX_UNKNOWN) or choice < slot.reads:
             self.read()
-        elif slot.transacts and choice < _READS + _TRANSACTIONS:
+        elif slot.transacts and choice < slot.reads + _TRANSACTIONS:
             transact()
         elif slot.deletes and choice > 1 - _DELETES:
             self.delete()

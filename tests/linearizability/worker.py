@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,11 +24,11 @@ from tests.linearizability.record_clients import GroupReader, PlainProducer, Tra
 from tests.linearizability.transactions import Transactions
 
 SLOTS = (
-    Slot(0, deletes=True, transacts=True),
-    Slot(1, deletes=True, transacts=False),
-    Slot(2, deletes=False, transacts=False),
-    Slot(3, deletes=False, transacts=False),
-    Slot(4, deletes=False, transacts=False),
+    Slot(0, deletes=True, transacts=True, reads=0.6),
+    Slot(1, deletes=True, transacts=False, reads=0.7),
+    Slot(2, deletes=False, transacts=False, reads=0.6),
+    Slot(3, deletes=False, transacts=False, reads=0.9),
+    Slot(4, deletes=False, transacts=False, reads=0.9),
 )
 _LIBRDKAFKA_SLOT = SLOTS[4]
 _MEMBERS = 2
@@ -109,7 +109,7 @@ class Worker:
 
     def _start_offsets(self, recorder: LineFile) -> None:
         for slot in SLOTS:
-            chosen = slot if self._at.deletes else Slot(slot.number, deletes=False, transacts=slot.transacts)
+            chosen = slot if self._at.deletes else replace(slot, deletes=False)
             self._start(lambda slot=chosen: self._run_offsets(slot, recorder))  # type: ignore[misc]
         self._start(lambda: self._run_librdkafka(recorder))
 
