@@ -4,8 +4,8 @@ A file has one operation in each line, as JSON:
 
 - `key`: group and partition. Each key is checked on its own.
 - `client`: who did it. A client has one operation at a time.
-- `kind`: `commit`, `delete`, `read`, `stable_read` (with `require_stable`), `stage` (TxnOffsetCommit), `end_commit` or
-  `end_abort` (EndTxn).
+- `kind`: `commit`, `commit_again` (a copy of a commit that a client may have sent again), `delete`, `read`,
+  `stable_read` (with `require_stable`), `stage` (TxnOffsetCommit), `end_commit` or `end_abort` (EndTxn).
 - `value`: the offset that was written or read; -1 if none was read.
 - `txn`: the number of the transaction; 0 outside transactions.
 - `from`, `to`: nanoseconds of the monotonic clock, which all processes of a machine share. `to` is null if the

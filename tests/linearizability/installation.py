@@ -32,7 +32,7 @@ _TOPICS = {
 }
 LOG_PARTITIONS = 6
 """The number of partitions of `__consumer_offsets`."""
-_PROPERTIES = {
+PROPERTIES = {
     "offsets.topic.num.partitions": str(LOG_PARTITIONS),
     "min.insync.replicas": "2",
     "transaction.state.log.min.isr": "2",
@@ -107,7 +107,7 @@ def installation(folder: Path, version: str, seed: int, *, direct: bool, stale: 
     """
     proxy = StaleProxy if stale else FaultProxy
     with ExitStack() as stack:
-        brokers = stack.enter_context(kafka_cluster(folder / "brokers", 3, _PROPERTIES, version))
+        brokers = stack.enter_context(kafka_cluster(folder / "brokers", 3, PROPERTIES, version))
         nodes = []
         for number, broker in enumerate(brokers, 1):
             source = random.Random(f"cuts-{seed}-{number}")

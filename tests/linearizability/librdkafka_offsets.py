@@ -101,4 +101,4 @@ class LibrdkafkaOffsets:
             if ended is None or ended - began > _RETRIED_NS:
                 # An earlier copy of the request may still be on its way.
                 again = f"{self._name}-again-{value}"
-                self._recorder.append(Operation(key, again, "commit", began, None, value).line())
+                self._recorder.append(Operation(key, again, "commit_again", began, None, value).line())

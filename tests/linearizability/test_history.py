@@ -42,6 +42,10 @@ LINEARIZABLE = {
     "a transaction is seen late": steps(
         ("stage", 1, 1), ("end_commit", 1, 1), ("read", NO_OFFSET), ("read", 1), ("stable_read", 1)
     ),
+    "a commit that was sent twice": [
+        *steps(("commit", 1), ("commit", 2), ("read", 2), ("read", 1)),
+        operation("commit_again", 1, 0, None, client="again"),
+    ],
     "an aborted transaction": steps(("commit", 1), ("stage", 2, 1), ("end_abort", 2, 1), ("stable_read", 1)),
     "a later commit replaces a pending offset": steps(
         ("stage", 1, 1), ("commit", 2), ("end_commit", 1, 1), ("stable_read", 2)

@@ -72,7 +72,7 @@ func step(before any, input any, output any) (bool, any) {
 		return output.(int64) == now.value, now
 	case "stable_read":
 		return output.(int64) == now.value && now.pending == "", now
-	case "commit":
+	case "commit", "commit_again":
 		if now.pending == "" {
 			return true, state{value: operation.Value}
 		}
