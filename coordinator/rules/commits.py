@@ -116,10 +116,19 @@ class OffsetRules:
         return []
 
     def _offsets_learned(self, event: OffsetsLearned, now: float) -> list[Fact]:
-        """Adopts offsets from a reply of the broker, for a known group whose log is not read."""
-        if not self._cache.exists(event.group_id) or event.as_of != self._cache.changes_of(event.group_id)[1]:
+        """Adopts offsets from a reply of the broker, for a known group whose log is not read.
+
+        If the log is read, the reply shows a commit that has not been read yet, or the reply is older than the log.
+        Offsets that differ are left to the broker until the log is read further, so that no client reads backwards.
+        """
+        if not self._cache.exists(event.group_id):
             return []
-        if self._cache.partitions.partition_of(event.group_id) is not None:
+        if (partition := self._cache.partitions.partition_of(event.group_id)) is not None:
+            known = self._cache.group_offsets(event.group_id)
+            if known is not None and known.doubt_reported(event.offsets, event.absent, now):
+                partition.ahead_of_log.add(event.group_id)
+            return []
+        if event.as_of != self._cache.changes_of(event.group_id)[1]:
             return []
         if now < self._cache.topic_deletion_until or event.sent_at < self._cache.unread_writes.until_of(event.group_id):
             return []

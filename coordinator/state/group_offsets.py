@@ -112,6 +112,20 @@ class GroupOffsets:
         if differing := self.committed.differing():
             self.doubt(differing, now)
 
+    def doubt_reported(self, reported: Offsets, absent: Iterable[TopicPartition], now: float) -> bool:
+        """Makes partitions doubtful whose offsets in a reply of the broker differ from the known ones.
+
+        Returns whether there are any.
+        """
+        differing = [partition for partition in absent if partition in self.committed]
+        for partition, offset in reported.items():
+            known = self.committed.get(partition)
+            if known is None or known.offset != offset.offset:
+                differing.append(partition)
+        if differing:
+            self.doubt(differing, now)
+        return bool(differing)
+
     # The wire.
 
     def store(self, offsets: Offsets, sent_at: float) -> None:
