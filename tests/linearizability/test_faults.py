@@ -14,6 +14,7 @@ _SLOW = 900
 """Seconds. On an idle machine, the runs take a minute or two."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(_SLOW)
 def test_each_kind_of_fault_once(tmp_path: Path) -> None:
     """Offsets stay linearizable and no record is lost. A stale read in the same history is found."""
