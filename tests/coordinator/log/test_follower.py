@@ -21,6 +21,7 @@ from group_sidecar.coordinator.model.events import (
     JoiningMember,
     JoinSent,
     OffsetsDeleted,
+    OffsetsLearned,
     OffsetsPending,
     OffsetsStored,
     ReplyLost,
@@ -341,6 +342,27 @@ def test_shared_copy_waits_on_difference() -> None:
     assert reader.offsets(2.6) is FallbackReason.IN_DOUBT
     reader.catch_up(2.7, 2.8)
     assert reader.offsets(2.8) == {T0: 8}
+
+
+def test_reported_offset_ahead_of_log_is_left_to_broker() -> None:
+    """If the broker's reply shows a commit that the copy has not seen, no client gets the older offset afterwards."""
+    reader = Reader(exclusive=True, load=[offset(0, 1)])
+    reader.catch_up(1, 1)
+    assert reader.offsets(1.5) == {("t", 0): 1}
+
+    def reported(value: int, at: float) -> None:
+        offsets = {("t", 0): CommittedOffset(value, 1, "m", at)}
+        event = OffsetsLearned(group_id="g", sent_at=at, offsets=offsets, absent=(), complete=True, as_of=0)
+        reader.manager.apply([event], at)
+
+    reported(1, 2.0)
+    assert reader.offsets(2.0) == {("t", 0): 1}
+    reported(2, 2.1)
+    assert reader.offsets(2.1) is FallbackReason.IN_DOUBT
+    reader.catch_up(2.0, 2.2)  # This Fetch was sent before the reply came.
+    assert reader.offsets(2.2) is FallbackReason.IN_DOUBT
+    reader.read(offset(0, 2), at=2.3)
+    assert reader.offsets(2.3) == {("t", 0): 2}
 
 
 def test_log_orders_crossed_commits() -> None:

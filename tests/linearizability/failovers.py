@@ -1,0 +1,71 @@
+"""Stale answers that Kafka itself gives after a failover.
+
+A new leader of a partition may hold records whose replication the old leader has acknowledged, with an older high
+watermark. It does not advance the high watermark while too few replicas are in sync. Meanwhile the coordinator of Kafka
+4 answers OffsetFetch from the state at the high watermark, so the answers lack commits that were acknowledged.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from group_sidecar.coordinator.state.log_partitions import partition_for
+from tests.linearizability.history import Operation
+
+_LEADER = re.compile(
+    r"^(\S+) .* Leader __consumer_offsets-(\d+) .* starts at leader epoch \d+ from offset (\d+) .* high watermark (\d+)"
+)
+_LAG_NS = 15 * 10**9
+"""How long the high watermark may lag: until the other replicas are in sync again."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """A partition whose new leader has an old high watermark. `since` is in monotonic nanoseconds."""
+
+    partition: int
+    since: int
+
+
+def lags(logs: Iterable[Path], clock_offset: int) -> Iterator[Lag]:
+    """Yields what the brokers' logs say of new leaders with an old high watermark.
+
+    Args:
+        logs: the files.
+        clock_offset: nanoseconds of the system clock minus those of the monotonic clock.
+    """
+    for log in logs:
+        for line in log.read_text(errors="replace").splitlines():
+            if (found := _LEADER.match(line)) and int(found[4]) < int(found[3]):
+                yield Lag(int(found[2]), _nanoseconds(found[1]) - clock_offset)
+
+
+def unexplained(operations: Sequence[Operation], lags: Sequence[Lag], partitions: int) -> list[Operation]:
+    """Returns the operations without the reads that such a leader may have answered.
+
+    Args:
+        operations: of any keys.
+        lags: of all brokers.
+        partitions: the number of partitions of `__consumer_offsets`.
+    """
+    return [
+        each
+        for each in operations
+        if each.kind not in ("read", "stable_read")
+        or not any(
+            lag.partition == partition_for(each.key.rpartition("/")[0], partitions)
+            and each.began < lag.since + _LAG_NS
+            and (each.ended or 0) > lag.since
+            for lag in lags
+        )
+    ]
+
+
+def _nanoseconds(clock: str) -> int:
+    """Returns the last time at which the clock showed this time of day, in nanoseconds of the system clock."""
+    present = datetime.now()
+    at = datetime.combine(present.date(), datetime.strptime(clock, "%H:%M:%S.%f").time())
+    seconds = at.timestamp()
+    return int((seconds if at <= present else seconds - 86_400) * 1e9)

@@ -1,0 +1,142 @@
+"""The proxies, before a server that returns each message in upper case."""
+
+import random
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+from tests.kafka.processes import Address, free_addresses
+from tests.linearizability.fault_proxy import FaultProxy, StaleProxy
+
+_SECONDS = 10.0
+_QUIET_SECONDS = 0.2
+
+
+class Chosen(random.Random):
+    """Returns the given numbers, one after the other."""
+
+    def __init__(self, *numbers: float) -> None:
+        super().__init__()
+        self._numbers = [*numbers]
+
+    def random(self) -> float:
+        """Returns the next number."""
+        return self._numbers.pop(0)
+
+
+@contextmanager
+def server(reply: Callable[[bytes], bytes] = bytes.upper) -> Iterator[Address]:
+    """Serves one connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                try:
+                    while chunk := connection.recv(1 << 16):
+                        connection.sendall(reply(chunk))
+                except ConnectionResetError:
+                    pass  # The proxy resets connections that it cuts.
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()
+        thread.join()
+
+
+def test_bytes_pass_both_ways() -> None:
+    [at] = free_addresses(1)
+    with server() as upstream, FaultProxy(at, upstream, Chosen()), closing(socket.create_connection(at)) as client:
+        client.sendall(b"hello")
+        assert client.recv(100) == b"HELLO"
+
+
+def test_frozen_bytes_are_forwarded_later() -> None:
+    [at] = free_addresses(1)
+    with (
+        server() as upstream,
+        FaultProxy(at, upstream, Chosen()) as proxy,
+        closing(socket.create_connection(at, _SECONDS)) as client,
+    ):
+        with proxy.frozen():
+            client.sendall(b"hello")
+            assert not select.select([client], [], [], _QUIET_SECONDS)[0]
+        assert client.recv(100) == b"HELLO"
+
+
+def test_message_is_cut_in_the_middle() -> None:
+    """The server gets half of the next message. Then both sides lose their connection."""
+    [at] = free_addresses(1)
+    got: list[bytes] = []
+
+    def noted(chunk: bytes) -> bytes:
+        got.append(chunk)
+        return chunk.upper()
+
+    with (
+        server(noted) as upstream,
+        FaultProxy(at, upstream, Chosen(0.0, 0.9)) as proxy,
+        closing(socket.create_connection(at, _SECONDS)) as client,
+    ):
+        client.sendall(b"first")
+        assert client.recv(100) == b"FIRST"
+        proxy.cut(1.0)
+        client.sendall(b"second")
+        assert lost(client)
+    assert got in ([b"first", b"sec"], [b"first"])  # The reset may reach the server before it reads.
+
+
+def test_connection_is_cut_at_once() -> None:
+    [at] = free_addresses(1)
+    with (
+        server() as upstream,
+        FaultProxy(at, upstream, Chosen(0.0, 0.1)) as proxy,
+        closing(socket.create_connection(at, _SECONDS)) as client,
+    ):
+        client.sendall(b"first")
+        assert client.recv(100) == b"FIRST"
+        proxy.cut(1.0)
+        assert lost(client)
+
+
+def test_server_that_is_down_refuses() -> None:
+    at, nobody = free_addresses(2)
+    with FaultProxy(at, nobody, Chosen()), closing(socket.create_connection(at, _SECONDS)) as client:
+        assert lost(client)
+
+
+def test_stale_reply_has_the_correlation_id_of_its_request() -> None:
+    """The second reply to the same OffsetFetch is the first one, under the new correlation id."""
+    [at] = free_addresses(1)
+    bodies = iter([b"old", b"new", b"third"])
+
+    def reply(chunk: bytes) -> bytes:
+        return frame(chunk[8:12] + next(bodies))
+
+    with (
+        server(reply) as upstream,
+        StaleProxy(at, upstream, Chosen(0.0), share=0.5) as proxy,
+        closing(socket.create_connection(at, _SECONDS)) as client,
+    ):
+        found = []
+        for number, api, body in ((1, 9, b"group"), (2, 9, b"group"), (3, 8, b"group")):
+            header = api.to_bytes(2, "big") + b"\0\7" + number.to_bytes(4, "big") + b"\0\2me"
+            client.sendall(frame(header + body))
+            found.append(client.recv(100)[4:])
+    assert found == [b"\0\0\0\1old", b"\0\0\0\2old", b"\0\0\0\3third"]
+    assert proxy.replaced == 1
+
+
+def frame(content: bytes) -> bytes:
+    """Returns the content after its length."""
+    return len(content).to_bytes(4, "big") + content
+
+
+def lost(client: socket.socket) -> bool:
+    """Waits until the connection ends without more bytes."""
+    try:
+        return client.recv(100) == b""
+    except ConnectionResetError:
+        return True
