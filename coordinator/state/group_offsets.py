@@ -1,6 +1,6 @@
 """The offsets of one group: committed ones, ones pending in transactions, and why they may be incomplete."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
@@ -9,6 +9,8 @@ from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets, 
 from group_sidecar.coordinator.state.partition_log import LoggedGroup
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
+MAX_DOUBTFUL = 1_000
+"""The maximum number of doubtful partitions that are kept by name. A client may name partitions that do not exist."""
 
 
 class GroupOffsets:
@@ -140,13 +142,14 @@ class GroupOffsets:
                 self.doubtful[partition] = now
                 self.settled_at = max(self.settled_at, now)
 
-    def doubt(self, partitions: Iterable[TopicPartition] | None, until: float) -> None:
+    def doubt(self, partitions: Collection[TopicPartition] | None, until: float) -> None:
         """Makes offsets doubtful that the broker may store or delete before the time `until`.
 
-        `partitions` are the partitions of these offsets; None if any partition may be concerned.
+        `partitions` are the partitions of these offsets; None if any partition may be concerned. If there are too many,
+        all offsets become incomplete.
         """
         self.settled_at = max(self.settled_at, until)
-        if partitions is None:
+        if partitions is None or len(self.doubtful) + len(partitions) > MAX_DOUBTFUL:
             self.incomplete_reason = self.incomplete_reason or FallbackReason.IN_DOUBT
         else:
             self.doubtful.update(dict.fromkeys(partitions, until))

@@ -25,6 +25,7 @@ from group_sidecar.coordinator.model.events import (
 )
 from group_sidecar.coordinator.model.facts import OffsetsCommitted
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState, GroupView
+from group_sidecar.coordinator.state.group_offsets import MAX_DOUBTFUL, GroupOffsets
 from tests.coordinator.all_groups import all_groups
 from tests.coordinator.model import Broker
 from tests.coordinator.world import Client, World, commit_of
@@ -467,3 +468,14 @@ def test_newest_log_start_wins() -> None:
     manager.apply([LogStartsSeen(starts={T1: 6})], 1)
     assert dict(manager.log_bounds.starts) == {T0: (6, 3), T1: (7, 2)}
     assert not manager.log_ends
+
+
+def test_doubtful_partitions_are_bounded() -> None:
+    """If a client's lost requests name very many partitions, all offsets become incomplete until a complete reply."""
+    offsets = GroupOffsets(None)
+    offsets.doubt([(f"t{number}", 0) for number in range(MAX_DOUBTFUL)], 1.0)
+    assert (offsets.incomplete_reason, offsets.fallback_reason) == (None, FallbackReason.IN_DOUBT)
+    offsets.doubt([("one more", 0)], 2.0)
+    assert (offsets.incomplete_reason, len(offsets.doubtful)) == (FallbackReason.IN_DOUBT, MAX_DOUBTFUL)
+    offsets.adopt({}, (), complete=True, sent_at=3.0)
+    assert (offsets.fallback_reason, offsets.doubtful) == (None, {})
