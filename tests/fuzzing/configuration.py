@@ -4,7 +4,9 @@
 - Settings that are valid get findings without an exception. Host names are not looked up.
 """
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -45,7 +47,9 @@ def check(data: bytes) -> object:
 
 @cache
 def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="fuzzed-configuration-"))
+    folder = tempfile.mkdtemp(prefix="fuzzed-configuration-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _environment() -> Mapping[str, str]:

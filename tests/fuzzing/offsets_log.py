@@ -4,8 +4,7 @@ An input is a list of records: a byte of flags, a key and a value. By the flags,
 belongs to a transaction, or a transaction ends.
 
 - No exception but DecodeError, which makes the sidecar read the partition again.
-- The offsets of each group are the same whether records are merged one by one or all together, if the log ends without
-  tombstones of groups.
+- The offsets of each group are the same whether records are merged one by one or all together.
 - Views can be made at any time.
 """
 

@@ -32,8 +32,8 @@ from group_sidecar.codecs.offsets_topic_values import (
     OffsetCommitValue,
     classic_metadata,
 )
+from tests.codecs import make_offsets_topic_vectors
 from tests.codecs.declarations import brought_down, full_sample, null_sample
-from tests.codecs.make_offsets_topic_vectors import FILE
 from tests.fuzzing.input_bytes import InputBytes, piece
 from tests.fuzzing.target import require
 
@@ -121,16 +121,12 @@ def _or_error(read: Callable[[], Any]) -> Any:
 
 def seeds() -> Iterator[bytes]:
     """Records that Kafka's own classes wrote, and a sample of each value in each version."""
-    for line in FILE.read_text().splitlines():
-        parts = [bytes.fromhex(word) for word in line.split(" ") if _is_hex(word)]
-        for part in parts[:2]:
-            yield piece(part) + part
+    vectors = make_offsets_topic_vectors.read()
+    keys = {kind: content for kind, version, _, content in vectors if version is None}
+    for kind, version, _, content in vectors:
+        yield piece(keys[kind]) + (b"" if version is None else content)
     for kind, cls in VALUES.items():
         key = kind.to_bytes(2, "big") + b"\0\5group\0\1t\0\0\0\1"
         for version in cls.VERSIONS:
             for sample in (full_sample(cls), null_sample(cls)):
                 yield piece(key) + encode_value(brought_down(sample, version), version)
-
-
-def _is_hex(word: str) -> bool:
-    return len(word) % 2 == 0 and len(word) > 3 and set(word) <= set("0123456789abcdef")

@@ -10,8 +10,7 @@ reads inputs from standard input and writes results to standard output, each aft
 import os
 import subprocess
 import sys
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 from group_sidecar.proxy.dataplane import tls_records
 from tests.as_python import ROOT
@@ -37,7 +36,7 @@ def read(stream: IO[bytes]) -> bytes | None:
 
 
 class OtherBuild:
-    """The other process. Use it in a `with` statement.
+    """The other process. It ends when this process ends, because its standard input then ends.
 
     Attributes:
         is_compiled: whether the process runs compiled modules. Otherwise there is nothing to compare.
@@ -50,14 +49,6 @@ class OtherBuild:
             command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self.is_compiled = self._next() == "compiled"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
 
     def outcome(self, data: bytes) -> str:
         """Returns the outcome of an input in the other process, or the text of its exception."""

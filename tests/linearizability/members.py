@@ -1,7 +1,7 @@
 """Members of classic groups with a maximum size, and what their generations must look like.
 
 Each member records the replies to its joins and syncs. `check` finds generations that are too large, and partitions
-that two members of one generation were told.
+that two members of one generation were assigned.
 """
 
 import json
@@ -42,8 +42,8 @@ _FAILURES = (NotSent, Unanswered)
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a member was told of a generation.
+class GenerationReply:
+    """What a JoinGroup or SyncGroup reply to a member shows of a generation.
 
     Attributes:
         at: monotonic nanoseconds.
@@ -67,7 +67,7 @@ class Member:
         group: which it joins.
         connections: to the brokers.
         random: decides when it leaves.
-        file: gets what it is told.
+        file: gets the replies about generations.
         progress: gets successes and errors.
     """
 
@@ -109,7 +109,8 @@ class Member:
         else:
             self._member = reply.member_id
             members = [each.member_id for each in reply.members]
-            self._note(Told(time.monotonic_ns(), self._group, reply.generation_id, self._member, len(members)))
+            at = time.monotonic_ns()
+            self._note(GenerationReply(at, self._group, reply.generation_id, self._member, len(members)))
             self._sync(reply.generation_id, members)
 
     def _sync(self, generation: int, members: Sequence[str]) -> None:
@@ -125,8 +126,7 @@ class Member:
             return
         self._generation = generation
         partitions = tuple(sorted(number for _, number in partitions_in_assignment(reply.assignment)))
-        told = Told(time.monotonic_ns(), self._group, generation, self._member, partitions=partitions)
-        self._note(told)
+        self._note(GenerationReply(time.monotonic_ns(), self._group, generation, self._member, partitions=partitions))
         self._progress.succeeded()
 
     def _heartbeat(self) -> None:
@@ -157,8 +157,8 @@ class Member:
             self._connections.forget(GROUP, self._group)
         return True
 
-    def _note(self, told: Told) -> None:
-        self._file.append(json.dumps(asdict(told)) + "\n")
+    def _note(self, reply: GenerationReply) -> None:
+        self._file.append(json.dumps(asdict(reply)) + "\n")
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Generations:
 
     Attributes:
         count: the number of generations.
-        shared: descriptions of partitions that two members of one generation were told.
+        shared: descriptions of partitions that two members of one generation were assigned.
         large: the generations over the limit, with the time of the leader's reply.
     """
 
@@ -176,17 +176,17 @@ class Generations:
     large: list[tuple[str, float]]
 
 
-def read(lines: Iterable[str]) -> list[Told]:
+def read(lines: Iterable[str]) -> list[GenerationReply]:
     """Reads what members have recorded."""
-    told: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return [Told(**{**each, "partitions": tuple(each["partitions"])}) for each in told]
+    found: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    return [GenerationReply(**{**each, "partitions": tuple(each["partitions"])}) for each in found]
 
 
-def check(told: Iterable[Told], limit: int = LIMIT) -> Generations:
+def check(replies: Iterable[GenerationReply], limit: int = LIMIT) -> Generations:
     """Returns which generations break a rule. Times are monotonic seconds."""
     owners: dict[tuple[str, int], dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     large = []
-    for each in told:
+    for each in replies:
         owned = owners[each.group, each.generation]
         for partition in each.partitions:
             owned[partition].add(each.member)

@@ -8,7 +8,8 @@ from typing import Any
 from tests.linearizability.checker import Checked
 
 _SHOWN = 10
-_MOST = 0.5
+_LEAST_LOCAL_SHARE = 0.5
+"""With a smaller share of local answers, a run shows too little about the sidecars."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Report:
         recorded: the operations of all clients.
         checked: the checker's result.
         unexplained: the violations that remain without the stale reads of `failovers`.
-        generations: how many generations members were told.
+        generations: how many generations the replies to members show.
         shared, large: broken rules of generations. `excused` generations were too large around a sidecar's restart.
         records: lost, repeated and reordered records.
         read: the records that were read at the end.
@@ -55,7 +56,7 @@ class Report:
             *self.records,
             *self.broken,
         ]
-        if not direct and self.local_share() < _MOST:
+        if not direct and self.local_share() < _LEAST_LOCAL_SHARE:
             found.append("the sidecars left most questions to the brokers, so the run says little about them")
         return found
 

@@ -152,16 +152,16 @@ def test_reads_at_a_leader_with_an_old_high_watermark(tmp_path: Path) -> None:
 
 
 def test_generations() -> None:
-    told = [
-        members.Told(at=1, group="g", generation=1, member="a", size=3),
-        members.Told(at=2, group="g", generation=1, member="a", partitions=(0, 1)),
-        members.Told(at=3, group="g", generation=1, member="b", partitions=(2,)),
-        members.Told(at=4, group="g", generation=2, member="b", partitions=(0,)),
-        members.Told(at=5, group="h", generation=1, member="b", partitions=(0,)),
+    replies = [
+        members.GenerationReply(at=1, group="g", generation=1, member="a", size=3),
+        members.GenerationReply(at=2, group="g", generation=1, member="a", partitions=(0, 1)),
+        members.GenerationReply(at=3, group="g", generation=1, member="b", partitions=(2,)),
+        members.GenerationReply(at=4, group="g", generation=2, member="b", partitions=(0,)),
+        members.GenerationReply(at=5, group="h", generation=1, member="b", partitions=(0,)),
     ]
-    assert members.check(told, limit=3) == members.Generations(3, [], [])
-    shared = members.Told(at=6, group="g", generation=1, member="b", partitions=(1,))
-    found = members.check([*told, shared], limit=2)
+    assert members.check(replies, limit=3) == members.Generations(3, [], [])
+    shared = members.GenerationReply(at=6, group="g", generation=1, member="b", partitions=(1,))
+    found = members.check([*replies, shared], limit=2)
     assert found.shared == ["g generation 1: partition 1 of a, b"]
     assert found.large == [("g generation 1: 3 members", 1e-9)]
 

@@ -97,8 +97,8 @@ class Worker:
         name = f"{self._at.role}-{self._at.number}"
         more: dict[str, Any] = {}
         if self._at.role == "offsets":
-            operations, told = (self._folder / f"{name}{suffix}" for suffix in (OPERATIONS_SUFFIX, MEMBERS_SUFFIX))
-            with operations.open("w") as file, told.open("w") as members_file:
+            operations, replies = (self._folder / f"{name}{suffix}" for suffix in (OPERATIONS_SUFFIX, MEMBERS_SUFFIX))
+            with operations.open("w") as file, replies.open("w") as members_file:
                 self._start_offsets(LineFile(file))
                 self._start_members(LineFile(members_file))
                 self._join()

@@ -1,6 +1,8 @@
 """A broker with the model of Kafka's coordinator. It answers requests and keeps the history of its groups.
 
 It is one broker, which leads all partitions of `__consumer_offsets` and of topic "t", unless a fault says otherwise.
+
+The module has more than 400 lines because requests and faults change the same state.
 """
 
 from collections.abc import Callable

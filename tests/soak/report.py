@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 
@@ -92,10 +93,7 @@ def _row(points: Sequence[Point]) -> tuple[str, ...]:
         f"{median(point.descriptors for point in points):.0f}",
         f"{median(point.threads for point in points):.0f}",
         f"{median(map(_entries, points)):.0f}",
-        *(
-            f"{_percentile(points, api, 50):.2f} / {_percentile(points, api, 99):.2f} ms"
-            for api in (HEARTBEAT, OFFSET_FETCH)
-        ),
+        *(_latency(points, api) for api in (HEARTBEAT, OFFSET_FETCH)),
     )
 
 
@@ -104,8 +102,11 @@ def _entries(point: Point) -> float:
     return sum(size for name, size in point.tables.items() if name.endswith("entries") or name == "groups")
 
 
-def _percentile(points: Iterable[Point], api: str, percent: int) -> float:
-    return percentile((each for point in points for each in point.latency.get(api, ())), percent) * 1000
+def _latency(points: Iterable[Point], api: str) -> str:
+    """Returns two percentiles; `-` without requests, as while the broker restarts."""
+    durations = [each for point in points for each in point.latency.get(api, ())]
+    low, high = (percentile(durations, percent) * 1000 for percent in (50, 99))
+    return "-" if math.isnan(low) else f"{low:.2f} / {high:.2f} ms"
 
 
 def _ms(point: Point, api: str, percent: int) -> float:
