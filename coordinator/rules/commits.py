@@ -133,8 +133,8 @@ class OffsetRules:
     def _doubt_outdated(self, event: OffsetsLearned, now: float) -> None:
         """Doubts offsets if a reply of the broker that the copy cannot adopt shows other ones.
 
-        The reply may show a commit whose own reply is still on its way and which the log has not shown yet. A client
-        that has seen the commit must not get an older offset afterwards.
+        The reply may show a commit or a deletion whose own reply is still on its way and which the log has not shown
+        yet. A client that has seen it must not get an older offset afterwards.
         """
         group = self._cache.group(event.group_id)
         if group is None or group.state is DEAD:
@@ -144,6 +144,10 @@ class OffsetRules:
         offsets = self._cache.group_offsets(event.group_id)
         if offsets is None and event.offsets:
             offsets = self._cache.get_or_create_offsets(group, event.sent_at)
-        if offsets is not None and (other := offsets.committed.differing_from(event.offsets, event.absent)):
-            offsets.doubt(other, now)
+        if offsets is None:
+            return
+        other = offsets.committed.differing_from(event.offsets, event.absent)
+        was_deleted = event.complete and offsets.committed.has_others(event.offsets)
+        if other or was_deleted:
+            offsets.doubt(None if was_deleted else other, now)
             self._cache.update_offset_counts(event.group_id, now)

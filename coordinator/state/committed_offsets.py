@@ -6,7 +6,7 @@ snapshot of both. `group_offsets` decides which of the offsets may be wrong.
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from uuid import UUID
 
@@ -100,12 +100,32 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
     def differing_from(
         self, reported: Mapping[TopicPartition, CommittedOffset], absent: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Returns the partitions whose offset differs from the one that the broker has reported.
+        """Returns the partitions whose offset differs from the one that the broker has reported, or cannot be decoded.
 
         `absent`: partitions without an offset in the broker's reply.
         """
-        found = [partition for partition in absent if partition in self]
-        return found + [each for each, offset in reported.items() if not _shows_same(self.get(each), offset)]
+        return [
+            partition
+            for partition, offset in chain(reported.items(), ((each, None) for each in absent))
+            if not self._shows_same(partition, offset)
+        ]
+
+    def has_others(self, reported: Mapping[TopicPartition, CommittedOffset]) -> bool:
+        """Whether there are offsets of partitions that the broker has not reported."""
+        return len(self) > len(reported) or any(partition not in reported for partition in self)
+
+    def _shows_same(self, partition: TopicPartition, reported: CommittedOffset | None) -> bool:
+        """Whether an offset is the reported one, as far as OffsetFetch shows it. None: the broker has none."""
+        try:
+            known = self.get(partition)
+        except DecodeError:
+            return False
+        if known is None or reported is None:
+            # Named partitions with a negative offset look like those without one.
+            return known is reported or (known is not None and known.offset < 0)
+        if (known.offset, known.metadata or "") != (reported.offset, reported.metadata or ""):
+            return False
+        return known.leader_epoch == reported.leader_epoch or not (known.epoch_known and reported.epoch_known)
 
     def get_wire_offset(self, partition: TopicPartition) -> CommittedOffset | None:
         """Returns the offset of a partition in `wire_offsets`; None if it is missing or was deleted."""
@@ -139,13 +159,6 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
     def drop_acknowledged(self, asked_at: float) -> None:
         """Drops the wire's offsets up to the time `asked_at`, because the log contains these commits."""
         self.drop([partition for partition, offset in self.wire_offsets.items() if offset.at <= asked_at])
-
-
-def _shows_same(known: CommittedOffset | None, reported: CommittedOffset) -> bool:
-    """Whether two offsets are the same, as far as OffsetFetch shows them."""
-    if known is None or (known.offset, known.metadata or "") != (reported.offset, reported.metadata or ""):
-        return False
-    return known.leader_epoch == reported.leader_epoch or not (known.epoch_known and reported.epoch_known)
 
 
 def metadata_chars(offsets: Iterable[CommittedOffset | None]) -> int:

@@ -10,6 +10,11 @@ from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from group_sidecar.codecs.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from group_sidecar.coordinator.model.views import GroupState
@@ -171,10 +176,10 @@ def test_instance_id_from_own_join() -> None:
     assert {each.client_id: each.instance_id for each in world.view().members} == {"a": None, "b": "i"}
 
 
-def _send_commit(world: World, offset: int) -> Connection:
+def _send_commit(world: World, offset: int, partition: int = 0) -> Connection:
     """A client without a membership sends a commit to group g. Returns its connection."""
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-    topics = (OffsetCommitRequestTopic(name="t", partitions=(partition,)),)
+    row = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
+    topics = (OffsetCommitRequestTopic(name="t", partitions=(row,)),)
     connection = world.connect()
     request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics)
     world.send(connection, request, 7, "committer")
@@ -238,3 +243,24 @@ def test_reply_shows_commit_before_log() -> None:
         assert world.view().offsets_fallback_reason is not None
         world.tail.catch_up(world.now())
         assert _offsets(world) == {("t", 0): 8}
+
+
+def test_reply_shows_deletion_before_log() -> None:
+    """A client reads all offsets without one whose deletion has no reply yet. Nobody reads that offset afterwards."""
+    world = World(Broker())
+    world.read_log()
+    for partition in range(2):
+        _send_commit(world, 7, partition)
+        world.settle()
+    world.tail.catch_up(world.now())
+    assert _offsets(world) == {("t", 0): 7, ("t", 1): 7}
+    deletion = world.connect()
+    topics = (OffsetDeleteRequestTopic(name="t", partitions=(OffsetDeleteRequestPartition(partition_index=1),)),)
+    world.send(deletion, OffsetDeleteRequest(group_id="g", topics=topics), 0, "admin")
+    world.handle(deletion)
+    assert _offsets(world) == {("t", 0): 7, ("t", 1): 7}
+    _fetch(world)
+    world.settle(deletion)
+    assert world.view().offsets_fallback_reason is not None
+    world.tail.catch_up(world.now())
+    assert _offsets(world) == {("t", 0): 7}

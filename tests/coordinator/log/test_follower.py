@@ -365,6 +365,19 @@ def test_reported_offset_ahead_of_log_is_left_to_broker() -> None:
     assert reader.offsets(2.3) == {("t", 0): 2}
 
 
+def test_reported_offset_is_compared_with_undecodable_value() -> None:
+    """A value in the log that cannot be decoded differs from any reported offset, and hides no other difference."""
+    reader = Reader(exclusive=True, load=[offset(0, 1)])
+    key, value = offset(1, 1)
+    assert value is not None
+    reader.append((key, b"\0\x63" + value[2:]))
+    reader.catch_up(1, 1)
+    offsets = {T0: CommittedOffset(9, 1, "m", 2.0), T1: CommittedOffset(1, 1, "m", 2.0)}
+    event = OffsetsLearned(group_id="g", sent_at=2.0, offsets=offsets, absent=(), complete=True, as_of=0)
+    reader.manager.apply([event], 2.0)
+    assert reader.offsets(2.1) is FallbackReason.IN_DOUBT
+
+
 def test_log_orders_crossed_commits() -> None:
     """Two commits that crossed on the wire make the group IN_DOUBT until the log shows their order."""
     reader = Reader(exclusive=True)
