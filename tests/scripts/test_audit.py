@@ -72,7 +72,7 @@ def test_audit_covers_all_packages(advisories: Advisories) -> None:
     """The audit passes if no package is vulnerable, and asks for the locked version of each that this system needs."""
     done = audit(advisories.url)
     assert done.returncode == 0, done.stderr
-    packages = locked("dev") | locked("uv") | locked("wheels")
+    packages = locked("dev") | locked("uv") | locked("wheels") | locked("fuzz")
     needed = {
         name for name, each in packages.items() if not each.requirement.marker or each.requirement.marker.evaluate()
     }
