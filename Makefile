@@ -19,9 +19,10 @@ KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 # is not named here is in test-others.
 UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
 FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage hot_restart_journal)
-RELIABILITY := $(addprefix tests/,simulation linearizability fuzzing soak drills)
+RELIABILITY := $(addprefix tests/,simulation linearizability fuzzing soak drills) $(patsubst %,tests/conformance/test_%.py, \
+	hot_restart restart gateway_cluster verification leadership moved_coordinator)
 VERSIONS := tests/page $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
-	old_brokers drafted offset_metadata shrinking journal_topic leadership moved_coordinator tail)
+	old_brokers drafted offset_metadata shrinking journal_topic tail)
 COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
 
 test: system # runs the linters, then all tests; with ARGS it runs pytest once, with these arguments
