@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
 from typing import NamedTuple
 
 import trio
@@ -29,7 +28,7 @@ from prometheus_client import CollectorRegistry
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.metrics.collector import ScrapeSources
-from group_sidecar.metrics.fact_counters import DISTRIBUTION, FactCounters
+from group_sidecar.metrics.fact_counters import FactCounters, installed_version
 from group_sidecar.metrics.flight_recorder import FlightRecorder
 from group_sidecar.metrics.listener_counters import ListenerCounters
 from group_sidecar.metrics.metric_family import Detail
@@ -505,7 +504,7 @@ class Sidecar:
             "admin": str(addresses.admin) if addresses.admin else None,
             "mode": self._config.mode,
             "connections": str(self._max_connections),
-            "version": version(DISTRIBUTION),
+            "version": installed_version(),
             "small_frames": self._connection_manager.send_mode,
         }
 

@@ -4,12 +4,11 @@ The document is generated from the declarations in `json_api` and from the model
 """
 
 from collections.abc import Iterator
-from importlib.metadata import version
 from typing import Any
 
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from group_sidecar.metrics.fact_counters import DISTRIBUTION
+from group_sidecar.metrics.fact_counters import DISTRIBUTION, installed_version
 from group_sidecar.proxy.admin.json_api import ENDPOINTS, Endpoint
 from group_sidecar.proxy.admin.json_models import GroupQuery, Problem
 
@@ -40,7 +39,7 @@ def description() -> Json:
         schemas.pop(name)
     return {
         "openapi": "3.1.0",
-        "info": {"title": DISTRIBUTION, "version": version(DISTRIBUTION), "description": _DESCRIPTION},
+        "info": {"title": DISTRIBUTION, "version": installed_version(), "description": _DESCRIPTION},
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": _SECURITY_SCHEMES},
         "security": [{}, *({name: []} for name in _SECURITY_SCHEMES)],
