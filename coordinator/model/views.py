@@ -82,6 +82,11 @@ class CommittedOffset:
     epoch_known: bool = True
     writer: str = field(default="", compare=False)
 
+    @property
+    def looks_absent(self) -> bool:
+        """Whether an OffsetFetch of this partition shows the same as without a commit. Clients may commit -1."""
+        return self.offset == -1 and not self.metadata
+
 
 committed_offset = fast_constructor(CommittedOffset)
 

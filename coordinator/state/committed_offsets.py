@@ -121,11 +121,15 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         except DecodeError:
             return False
         if known is None or reported is None:
-            # Named partitions with a negative offset look like those without one.
-            return known is reported or (known is not None and known.offset < 0)
+            return known is reported or (known is not None and known.looks_absent)
         if (known.offset, known.metadata or "") != (reported.offset, reported.metadata or ""):
             return False
         return known.leader_epoch == reported.leader_epoch or not (known.epoch_known and reported.epoch_known)
+
+    def looks_absent(self, partition: TopicPartition) -> bool:
+        """Whether the wire has shown a commit of this partition that looks like no commit in a reply."""
+        found = self.wire_offsets.get(partition)
+        return found is not None and found.looks_absent
 
     def get_wire_offset(self, partition: TopicPartition) -> CommittedOffset | None:
         """Returns the offset of a partition in `wire_offsets`; None if it is missing or was deleted."""

@@ -204,7 +204,7 @@ class GroupOffsets:
 
         Args:
             offsets: the offsets in the reply.
-            absent: partitions for which the reply has no offset.
+            absent: partitions for which the reply has no offset. A known offset that looks absent is left as it is.
             complete: whether the reply contains all offsets of the group.
             sent_at: when the request was sent.
         """
@@ -214,9 +214,10 @@ class GroupOffsets:
             self.doubtful = {partition: until for partition, until in self.doubtful.items() if until > sent_at}
             self.incomplete_reason = self.incomplete_reason if self.settled_at > sent_at else None
             return
+        removed = [partition for partition in absent if not self.committed.looks_absent(partition)]
         self.committed.put(reported)
-        self.committed.drop(absent)
-        for partition in (*reported, *absent):
+        self.committed.drop(removed)
+        for partition in (*reported, *removed):
             if self.doubtful.get(partition, FOREVER) <= sent_at:
                 del self.doubtful[partition]
 

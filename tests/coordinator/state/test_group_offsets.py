@@ -12,6 +12,7 @@ from group_sidecar.codecs.messages.offset_delete import (
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.coordinator.manager import TOPIC_DELETION_SECONDS, GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
+    LOST_REQUEST_SECONDS,
     AnyEvent,
     GroupDeleted,
     LogEndsSeen,
@@ -167,6 +168,18 @@ def test_commit_and_deletion_may_cross() -> None:
     assert lacking(manager) is None
     manager.apply([stored(6.5, 10, p1=7)], 10)
     assert lacking(manager) is FallbackReason.IN_DOUBT, "whether it was deleted before or after"
+
+
+def test_committed_minus_one_looks_absent() -> None:
+    """A reply about a partition shows the same for a commit of -1 as for no commit. It ends no doubt about such one."""
+    manager = copy()
+    manager.apply([stored(1, 2, p0=-1, p1=5)], 2)
+    manager.apply([learned(manager, 3, whole=False, p0=-1, p1=-1)], 4)
+    assert (lacking(manager), known(manager)) == (None, {T0: -1})
+    manager.apply([OffsetsDoubted(group_id="g", sent_at=5, partitions=(T0,))], 6)
+    later = 6 + LOST_REQUEST_SECONDS
+    manager.apply([learned(manager, later, whole=False, p0=-1)], later + 1)
+    assert lacking(manager) is FallbackReason.IN_DOUBT
 
 
 def test_unseen_offset_deletion_may_cross_commit() -> None:
