@@ -11,18 +11,19 @@ SEED ?= 1
 HOURS ?= 1
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unhurried test-fleet test-deploy test-versions test-others test-reliability test-long lint linters conformance matrix simulate simulate-mutants linearizability fuzz soak drills bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
+.PHONY: test test-unit test-fleet test-deploy test-versions test-others test-reliability test-long lint linters conformance matrix simulate simulate-mutants linearizability fuzz soak drills bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
-# Tests that keep a core busy and do not depend on timing run first, in two jobs at a time. Most others wait for brokers
-# and for timeouts. They follow in three jobs at a time, because two of them leave half a core idle. A file of tests that
-# is not named here is in test-others.
-UNHURRIED := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
+# Three jobs of tests run at a time, because many tests wait for brokers and for timeouts. Two would leave a core idle at
+# times. A file of tests that is not named here is in test-others.
+UNIT := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
 FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage hot_restart_journal)
 RELIABILITY := $(addprefix tests/,simulation linearizability fuzzing soak drills) $(patsubst %,tests/conformance/test_%.py, \
 	hot_restart restart gateway_cluster verification leadership moved_coordinator)
 VERSIONS := tests/page $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
 	old_brokers drafted offset_metadata shrinking journal_topic tail)
+# The longest come first, so that the last ones end at about the same time.
+JOBS := test-others test-unit test-versions test-fleet test-deploy test-reliability
 COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
 
 test: system # runs the linters, then all tests; with ARGS it runs pytest once, with these arguments
@@ -31,13 +32,11 @@ test: system # runs the linters, then all tests; with ARGS it runs pytest once, 
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@status=0; $(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unhurried test-fleet || status=$$?; \
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-versions test-others test-deploy \
-		test-reliability && exit $$status
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target $(JOBS)
 endif
 
-test-unhurried:
-	@$(BIN)/python -m pytest $(UNHURRIED)
+test-unit:
+	@$(BIN)/python -m pytest $(UNIT)
 
 test-fleet:
 	@$(BIN)/python -m pytest $(FLEET)
@@ -49,7 +48,7 @@ test-versions:
 	@$(BIN)/python -m pytest $(VERSIONS)
 
 test-others:
-	@$(BIN)/python -m pytest $(addprefix --ignore=,tests/deploy $(UNHURRIED) $(FLEET) $(VERSIONS) $(RELIABILITY))
+	@$(BIN)/python -m pytest $(addprefix --ignore=,tests/deploy $(UNIT) $(FLEET) $(VERSIONS) $(RELIABILITY))
 
 test-reliability:
 	@$(BIN)/python -m pytest $(RELIABILITY)

@@ -225,14 +225,15 @@ class Member:
 
 
 async def steady(member: Member) -> None:
-    """Stays. Joins again when it was removed. Joins again when it was refused, as long as the storm is open."""
+    """Stays. Joins again when it was removed. Joins again when the group was full, as long as the storm is open."""
     with member.scope, member.noted(member.storm.steady):
         await member.connect()
         while True:
-            if not await member.join():
+            error = await member.join()
+            if not error:
                 with member.noted(member.storm.inside):
                     await member.hold()
-            elif not member.storm.open:
+            elif error == _FULL and not member.storm.open:
                 return
             await trio.sleep(RETRY_SECONDS * member.random_source.uniform(0.5, 1.5))
 
