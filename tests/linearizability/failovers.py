@@ -6,6 +6,7 @@ watermark. It does not advance the high watermark while too few replicas are in 
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,24 @@ class Lag:
     since: int
 
 
+class ForwardedReads:
+    """The reads that a broker answered, because an OffsetFetch of the client passed to it meanwhile.
+
+    Args:
+        notes: the client and the time of each OffsetFetch that passed.
+    """
+
+    def __init__(self, notes: Iterable[tuple[str, int]]) -> None:
+        self._times: dict[str, list[int]] = {}
+        for client, at in sorted(notes):
+            self._times.setdefault(client, []).append(at)
+
+    def __contains__(self, read: Operation) -> bool:
+        times = self._times.get(read.client, [])
+        first = bisect_left(times, read.began)
+        return first < len(times) and times[first] <= (read.ended or 0)
+
+
 def lags(logs: Iterable[Path], clock_offset: int) -> Iterator[Lag]:
     """Yields what the brokers' logs say of new leaders with an old high watermark.
 
@@ -42,18 +61,22 @@ def lags(logs: Iterable[Path], clock_offset: int) -> Iterator[Lag]:
                 yield Lag(int(found[2]), _nanoseconds(found[1]) - clock_offset)
 
 
-def unexplained(operations: Sequence[Operation], lags: Sequence[Lag], partitions: int) -> list[Operation]:
+def unexplained(
+    operations: Sequence[Operation], lags: Sequence[Lag], partitions: int, forwarded: ForwardedReads | None
+) -> list[Operation]:
     """Returns the operations without the reads that such a leader may have answered.
 
     Args:
         operations: of any keys.
         lags: of all brokers.
         partitions: the number of partitions of `__consumer_offsets`.
+        forwarded: the reads that a broker answered; None if the brokers answered all.
     """
     return [
         each
         for each in operations
         if each.kind not in ("read", "stable_read")
+        or (forwarded is not None and each not in forwarded)
         or not any(
             lag.partition == partition_for(each.key.rpartition("/")[0], partitions)
             and each.began < lag.since + _LAG_NS

@@ -1,4 +1,4 @@
-"""A TCP proxy whose connections can be cut and frozen, and one that returns old answers."""
+"""TCP proxies: one can be cut and frozen, one notes each OffsetFetch, and one returns old answers."""
 
 import random
 import socket
@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.kafka.processes import Address
+from tests.linearizability.history import now
 
 _CHUNK = 1 << 16
 _RESET = struct.pack("ii", 1, 0)
@@ -154,6 +155,25 @@ class FaultProxy:
             route.join()
 
 
+class NotingProxy(FaultProxy):
+    """A proxy that notes each OffsetFetch that passes to the server. It expects that messages begin with a chunk.
+
+    Attributes:
+        fetches: the client id and the time of each OffsetFetch, in nanoseconds as `history.now`.
+    """
+
+    def __init__(self, at: Address, upstream: Address, random: random.Random) -> None:
+        super().__init__(at, upstream, random)
+        self.fetches: list[tuple[str, int]] = []
+
+    def passes(self, route: Route, chunk: bytes, asks: bool) -> bytes:
+        """See FaultProxy."""
+        if asks:
+            at = now()
+            self.fetches.extend((client_id, at) for client_id in _fetching_clients(chunk))
+        return chunk
+
+
 class StaleProxy(FaultProxy):
     """A proxy that replaces some replies to OffsetFetch with the first reply to the same request.
 
@@ -187,6 +207,16 @@ class StaleProxy(FaultProxy):
             return chunk
         self.replaced += 1
         return (4 + len(first)).to_bytes(4, "big") + chunk[4:8] + first
+
+
+def _fetching_clients(chunk: bytes) -> Iterator[str]:
+    """Yields the client id of each OffsetFetch that begins in a chunk of requests."""
+    start = 0
+    while start + 14 <= len(chunk):
+        if int.from_bytes(chunk[start + 4 : start + 6], "big") == _OFFSET_FETCH:
+            length = int.from_bytes(chunk[start + 12 : start + 14], "big")
+            yield chunk[start + 14 : start + 14 + length].decode(errors="replace")
+        start += 4 + int.from_bytes(chunk[start : start + 4], "big")
 
 
 def _without_client(chunk: bytes) -> bytes:

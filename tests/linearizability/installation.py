@@ -21,7 +21,8 @@ from tests.kafka.cluster import kafka_cluster
 from tests.kafka.processes import GIVE_UP_SECONDS, Address, free_addresses, host_port
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.linearizability import members, offsets_client, record_clients
-from tests.linearizability.fault_proxy import FaultProxy, StaleProxy
+from tests.linearizability.failovers import ForwardedReads
+from tests.linearizability.fault_proxy import FaultProxy, NotingProxy, StaleProxy
 
 _ANSWERS, _FALLBACKS = "group_sidecar_mirror_answers_total", "group_sidecar_mirror_fallbacks_total"
 _VERIFICATIONS = "group_sidecar_mirror_verifications_total"
@@ -56,7 +57,7 @@ class Node:
     broker: KafkaBroker
     client_proxy: FaultProxy
     sidecar: SidecarProcess | None
-    broker_proxy: FaultProxy | None
+    broker_proxy: NotingProxy | None
 
 
 class Installation:
@@ -89,6 +90,11 @@ class Installation:
             if sample.labels["api"] == "OffsetFetch" and sample.value:
                 self.counted[f"verified {sample.labels['result']}"] += int(sample.value)
 
+    def forwarded_reads(self) -> ForwardedReads | None:
+        """Returns the reads that reached a broker; None without sidecars, when all reads do."""
+        proxies = [node.broker_proxy for node in self.nodes if node.broker_proxy]
+        return ForwardedReads(note for proxy in proxies for note in proxy.fetches) if proxies else None
+
     def stale_replies(self) -> int:
         """Returns how many replies were replaced by old ones."""
         return sum(each.client_proxy.replaced for each in self.nodes if isinstance(each.client_proxy, StaleProxy))
@@ -114,7 +120,7 @@ def installation(folder: Path, version: str, seed: int, *, direct: bool, stale: 
             upstream, broker_proxy, sidecar = broker.client, None, None
             if not direct:
                 between, listen = free_addresses(2)
-                broker_proxy = stack.enter_context(FaultProxy(between, broker.client, source))
+                broker_proxy = stack.enter_context(NotingProxy(between, broker.client, source))
                 place = folder / f"sidecar-{number}"
                 sidecar = SidecarProcess(place, listen=listen, upstream=between, settings=_SETTINGS)
                 stack.enter_context(sidecar)

@@ -67,6 +67,7 @@ class LibrdkafkaOffsets:
     def _settings(self) -> dict[str, Any]:
         return {
             "bootstrap.servers": self._bootstrap,
+            "client.id": self._name,
             "group.id": self._group,
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if self._stable else "read_uncommitted",

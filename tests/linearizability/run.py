@@ -123,7 +123,7 @@ def _report(
     summaries = [json.loads(path.read_text()) for path in sorted(options.folder.glob(f"*{SUMMARY_SUFFIX}"))]
     excused = [_is_excused(at, injector.restarts) for _, at in generations.large]
     checked = checker.check(operations, options.folder)
-    unexplained = _unexplained(options, operations, checked)
+    unexplained = _unexplained(options, operations, checked, present.forwarded_reads())
     return Report(
         faults=dict(injector.done),
         recorded=len(operations),
@@ -143,7 +143,10 @@ def _report(
 
 
 def _unexplained(
-    options: Options, operations: Sequence[history.Operation], checked: checker.Checked
+    options: Options,
+    operations: Sequence[history.Operation],
+    checked: checker.Checked,
+    forwarded: failovers.ForwardedReads | None,
 ) -> list[dict[str, Any]]:
     """Returns the violations that remain without the reads that Kafka itself answers from an old state."""
     if not checked.violations:
@@ -153,7 +156,7 @@ def _unexplained(
     keys = {each["key"] for each in checked.violations}
     broken = [each for each in operations if each.key in keys]
     lags = list(failovers.lags(logs, clock_offset))
-    return checker.check(failovers.unexplained(broken, lags, LOG_PARTITIONS)).violations
+    return checker.check(failovers.unexplained(broken, lags, LOG_PARTITIONS, forwarded)).violations
 
 
 def _is_excused(at: float, restarts: Sequence[float]) -> bool:

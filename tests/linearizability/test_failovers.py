@@ -67,4 +67,4 @@ def test_new_leader_answers_from_its_old_high_watermark(tmp_path: Path) -> None:
         until(lambda: committed(first) == 2, "the second commit is visible")
     clock_offset = time.time_ns() - time.monotonic_ns()
     lags = [*failovers.lags(tmp_path.glob("*/broker.log"), clock_offset)]
-    assert failovers.unexplained([stale], lags, partitions=1) == []
+    assert failovers.unexplained([stale], lags, partitions=1, forwarded=None) == []

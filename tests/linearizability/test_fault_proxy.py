@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 from tests.kafka.processes import Address, free_addresses
-from tests.linearizability.fault_proxy import FaultProxy, StaleProxy
+from tests.linearizability.fault_proxy import FaultProxy, NotingProxy, StaleProxy
+from tests.linearizability.history import now
 
 _SECONDS = 10.0
 _QUIET_SECONDS = 0.2
@@ -107,6 +108,26 @@ def test_server_that_is_down_refuses() -> None:
         closing(socket.create_connection(at, _SECONDS)) as client,
     ):
         assert until_lost(client) == b""
+
+
+def test_offset_fetches_are_noted() -> None:
+    """Two requests in one chunk, a cut one, and one that is no OffsetFetch."""
+    [at] = free_addresses(1)
+    requests = [
+        frame(api.to_bytes(2, "big") + b"\0\7\0\0\0\1" + len(client_id).to_bytes(2, "big") + client_id + b"group")
+        for api, client_id in ((9, b"one"), (8, b"two"), (9, b"three"))
+    ]
+    began = now()
+    with (
+        server() as upstream,
+        NotingProxy(at, upstream, Chosen()) as proxy,
+        closing(socket.create_connection(at, _SECONDS)) as client,
+    ):
+        for chunk in (b"".join(requests), requests[0][:-1], b"?"):
+            client.sendall(chunk)
+            assert client.recv(100) == chunk.upper()
+    assert [client_id for client_id, _ in proxy.fetches] == ["one", "three", "one"]
+    assert all(began < at < now() for _, at in proxy.fetches)
 
 
 def test_stale_reply_has_the_correlation_id_of_its_request() -> None:

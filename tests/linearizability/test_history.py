@@ -148,7 +148,11 @@ def test_reads_at_a_leader_with_an_old_high_watermark(tmp_path: Path) -> None:
         for kind in ("read", "commit")
     ]
     early = Operation(f"{group_of_3}/0", "client", "read", lag.since - 2, lag.since - 1)
-    assert failovers.unexplained([*reads, early], [lag], partitions=6) == [*reads[1:], early]
+    assert failovers.unexplained([*reads, early], [lag], 6, forwarded=None) == [*reads[1:], early]
+    forwarded = failovers.ForwardedReads([("client", reads[0].began + 5), ("other", early.began)])
+    assert failovers.unexplained([*reads, early], [lag], 6, forwarded) == [*reads[1:], early]
+    sidecars_own = failovers.ForwardedReads([("client", reads[0].began - 1), ("other", reads[0].began + 5)])
+    assert failovers.unexplained([*reads, early], [lag], 6, sidecars_own) == [*reads, early]
 
 
 def test_generations() -> None:
