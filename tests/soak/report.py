@@ -18,7 +18,7 @@ ROWS = 10
 _MIB = 1 << 20
 _HEAD = (
     "from",
-    "USS",
+    "anonymous",
     "RSS",
     "descriptors",
     "threads",
@@ -66,7 +66,7 @@ def chart(points: Sequence[Point]) -> str:
     """Returns an SVG document with memory, descriptors and table entries, and latency over the time in minutes."""
     minutes = [point.seconds / 60 for point in points]
     panels: Sequence[tuple[str, Sequence[tuple[str, Callable[[Point], float]]]]] = (
-        ("MiB", [("USS", lambda each: each.uss / _MIB), ("RSS", lambda each: each.rss / _MIB)]),
+        ("MiB", [("anonymous", lambda each: each.anonymous / _MIB), ("RSS", lambda each: each.rss / _MIB)]),
         ("number", [("descriptors", lambda each: each.descriptors), ("table entries", _entries)]),
         ("ms, p50", [(api, lambda each, api=api: _ms(each, api, 50)) for api in (HEARTBEAT, OFFSET_FETCH)]),  # type: ignore[misc]
     )
@@ -88,7 +88,7 @@ def chart(points: Sequence[Point]) -> str:
 def _row(points: Sequence[Point]) -> tuple[str, ...]:
     return (
         f"{points[0].seconds / 60:.1f} min",
-        f"{median(point.uss for point in points) / _MIB:.1f} MiB",
+        f"{median(point.anonymous for point in points) / _MIB:.1f} MiB",
         f"{median(point.rss for point in points) / _MIB:.1f} MiB",
         f"{median(point.descriptors for point in points):.0f}",
         f"{median(point.threads for point in points):.0f}",

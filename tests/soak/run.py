@@ -95,7 +95,7 @@ def soak(
 def trends_of(points: Sequence[Point]) -> list[Trend]:
     """Returns the trend of memory, descriptors, threads and each table."""
     found = [
-        trend("memory (USS)", [point.uss for point in points], floor=_FLOORS["memory"]),
+        trend("memory (anonymous)", [point.anonymous for point in points], floor=_FLOORS["memory"]),
         trend("memory (RSS)", [point.rss for point in points], floor=_FLOORS["memory"]),
         trend("descriptors", [point.descriptors for point in points], floor=_FLOORS["descriptors"]),
         trend("threads", [point.threads for point in points], floor=_FLOORS["threads"]),

@@ -28,7 +28,8 @@ class Point:
 
     Attributes:
         seconds: the time since the beginning of the run.
-        uss: the private memory of the process in bytes, of which no other process has a part.
+        anonymous: the memory of the process in bytes without pages of files. Pages of programs and libraries do not
+            count, because they become private when another process that shares them ends.
         rss: the resident memory in bytes.
         descriptors: the open descriptors.
         threads: the threads of the process.
@@ -37,7 +38,7 @@ class Point:
     """
 
     seconds: float
-    uss: int
+    anonymous: int
     rss: int
     descriptors: int
     threads: int
@@ -71,10 +72,10 @@ def percentile(durations: Iterable[float], percent: int) -> float:
 
 
 def memory(pid: int) -> tuple[int, int]:
-    """Returns the private and the resident memory of a process in bytes."""
+    """Returns the anonymous and the resident memory of a process in bytes."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     sizes = {name: int(size.split()[0]) * _KIB for name, _, size in (line.partition(":") for line in lines)}
-    return sizes["Private_Clean"] + sizes["Private_Dirty"], sizes["Rss"]
+    return sizes["Anonymous"], sizes["Rss"]
 
 
 def descriptors(pid: int) -> int:
@@ -112,5 +113,5 @@ def measured(pid: int, seconds: float, samples: Iterable[Sample], latency: Mappi
         samples: the samples of its metrics.
         latency: the durations of requests since the last sample.
     """
-    uss, rss = memory(pid)
-    return Point(seconds, uss, rss, descriptors(pid), threads(pid), tables(samples), latency)
+    anonymous, rss = memory(pid)
+    return Point(seconds, anonymous, rss, descriptors(pid), threads(pid), tables(samples), latency)

@@ -34,9 +34,9 @@ def test_short_run(tmp_path: Path) -> None:
     result = soak(tmp_path, _SECONDS)
     assert result.failures == []
     assert min(result.changes[kind] for kind in ("reloads", "certificate changes", "restarts of the broker")) > 0
-    assert trend("memory", [each.uss for each in result.points], tolerance=_SHORT_RUN_TOLERANCE).is_flat
+    assert trend("memory", [each.anonymous for each in result.points], tolerance=_SHORT_RUN_TOLERANCE).is_flat
     assert next(each for each in result.trends if each.name == "descriptors").is_flat
-    assert "| memory (USS) |" in text(result)
+    assert "| memory (anonymous) |" in text(result)
     assert ElementTree.fromstring(chart(result.points)).tag.endswith("svg")
 
 
@@ -48,6 +48,6 @@ def test_leaking_sidecar_fails(tmp_path: Path) -> None:
     path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
     result = soak(tmp_path / "run", _LEAKING_SECONDS, {"PYTHONPATH": path})
     grown = {each.name for each in result.trends if not each.is_flat}
-    assert {"memory (USS)", "memory (RSS)", "descriptors"} <= grown
+    assert {"memory (anonymous)", "memory (RSS)", "descriptors"} <= grown
     assert not result.passed
     assert text(result).endswith("FAILED")
