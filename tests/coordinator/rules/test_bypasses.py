@@ -326,7 +326,9 @@ def test_bypassing_member_is_counted_once() -> None:
     [fact] = describe(reader, at, "a")
     assert fact.member is not None
     assert (fact.member.member_id, fact.member.client_id, fact.member.client_host) == ("a", "client-a", "/h")
-    assert [fact for fact in swept(reader.manager, at + 60) if isinstance(fact, MemberGone)] == [], "it is not gone"
+    assert [fact for fact in swept(reader.manager, at + 60) if isinstance(fact, MemberGone)] == [], (
+        "the broker still has the member"
+    )
     assert describe(reader, at + 60, "a") == []
     assert (reader.manager.exclusivity.members, reader.manager.exclusivity.last_at) == (1, at + 60)
 
@@ -475,7 +477,9 @@ def test_bypass_leaves_classic_groups_to_broker() -> None:
     assert len(bypassed(reader, at)) == 1
     assert not reader.manager.view_with_occupancy("g", at).occupancy.certain
     cold = FallbackReason.COLD
-    assert reasons(at) == reasons(at + DOUBT_SECONDS - 1) == (cold, cold, None), "the log has all offsets"
+    assert reasons(at) == reasons(at + DOUBT_SECONDS - 1) == (cold, cold, None), (
+        "the log has all offsets, also those of bypassing clients"
+    )
     heartbeat(reader, at + DOUBT_SECONDS - 0.5)
     assert reasons(at + DOUBT_SECONDS) == (None, None, None)
 

@@ -63,7 +63,9 @@ def test_member_has_true_and_broker_host(world: World) -> None:
     """A member has its true host from the wire and, after a description, the host that the broker sees."""
     a = Client(world, "a", "g")
     world.gather(a)
-    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": "/host-of-a"}), "not said yet"
+    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": "/host-of-a"}), (
+        "no description has reported the broker's host yet"
+    )
     world.describe()
     assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
     assert [(m.client_host, m.broker_host) for m in world.view().members] == [("/host-of-a", SIDECAR)]
@@ -84,7 +86,7 @@ def test_next_request_gives_true_host(world: World, sign: str) -> None:
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     world.gather(a, b)
     restarted(world)
-    assert told(world) == {"a": SIDECAR, "b": SIDECAR}, "nobody has said a word"
+    assert told(world) == {"a": SIDECAR, "b": SIDECAR}, "no member has sent a request since the restart"
     b.reconnect()
     if sign == "commit":
         b.commit(0, 1)
@@ -95,7 +97,9 @@ def test_next_request_gives_true_host(world: World, sign: str) -> None:
         world.gather(a, b)
     assert told(world)["b"] == "/host-of-b"
     assert told(world, true_hosts=False) == {"a": SIDECAR, "b": SIDECAR}
-    assert [fact for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)] == [], "it was in all along"
+    assert [fact for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)] == [], (
+        "the member was in the group all the time"
+    )
 
 
 def test_new_host_replaces_true_host(world: World) -> None:
@@ -107,7 +111,7 @@ def test_new_host_replaces_true_host(world: World) -> None:
     before = world.manager.changes_of("g")
     a.heartbeat()
     world.settle()
-    assert world.manager.changes_of("g") == before, "nothing is new, and what was answered stays good"
+    assert world.manager.changes_of("g") == before, "the group is unchanged, so cached replies stay valid"
     a.name = "a-moved"
     a.heartbeat()
     world.settle()
@@ -150,7 +154,9 @@ def test_missing_broker_host_is_in_doubt(world: World) -> None:
     a = Client(world, "a", "g")
     world.gather(a)
     assert world.manager.group_fallback_reason("g", world.now()) is FallbackReason.IN_DOUBT
-    assert (world.view().fallback_reason, world.listing()) == (None, None), "hosts are neither listed nor counted"
+    assert (world.view().fallback_reason, world.listing()) == (None, None), (
+        "neither the state nor the list of groups contains hosts"
+    )
     world.describe()
     assert world.manager.group_fallback_reason("g", world.now()) is None
     a.heartbeat()
@@ -203,7 +209,7 @@ def test_leave_from_other_host_is_kicked(world: World, events: tuple[type[Any], 
         now = world.now()
         world.apply([kind(group_id="g", sent_at=now, client_host=SIDECAR, **leave)], now)
     [gone] = [fact for fact in world.facts if isinstance(fact, MemberGone)]
-    assert gone.how is Departure.KICKED, "though the broker sees the member there too"
+    assert gone.how is Departure.KICKED, "true hosts are compared, not the hosts that the broker reports"
 
 
 # Groups of KIP-848. The broker sees the host "/h" for their members.
@@ -232,11 +238,11 @@ def test_consumer_heartbeat_gives_true_host() -> None:
     assert beat(copy, "b", "/host-of-b") == []
     changes = copy.manager.changes_of("g")
     assert beat(copy, "b", "/host-of-b") == []
-    assert copy.manager.changes_of("g") == changes, "nothing is new, and what was answered stays good"
+    assert copy.manager.changes_of("g") == changes, "the group is unchanged, so cached replies stay valid"
     assert (described(copy), described(copy, true_hosts=False)) == (["/h", "/host-of-b"], ["/h", "/h"])
     assert [m.client_host for m in copy.manager.view("g", copy.now).members] == ["/h", "/host-of-b"]
     copy.log_says(*group.at(2).member("b", 1, 2).write())
-    assert described(copy) == ["/h", "/host-of-b"], "and the log takes nothing of that back"
+    assert described(copy) == ["/h", "/host-of-b"], "log records keep the true host"
     [gone] = of(copy.log_says(*group.at(3).without("b").write()), MemberGone)
     assert gone.client_host == "/host-of-b"
 
@@ -283,7 +289,7 @@ def test_logged_member_has_broker_host() -> None:
     """A member that only the log reports has the broker's host in its facts."""
     copy = Copy()
     [joined] = of(copy.log_says(generation(1, a=(0,))), MemberJoined)
-    assert joined.client_host == "/h", "it may never pass by"
+    assert joined.client_host == "/h", "no request of the member may ever pass this sidecar"
 
 
 # The broker's own replies.
@@ -296,7 +302,7 @@ def test_true_hosts_replace_broker_hosts() -> None:
     assert isinstance(moved, DescribeGroupsResponse)
     assert [[m.client_host for m in group.members] for group in moved.groups] == [[SIDECAR, "/10.0.0.7"], [SIDECAR]]
     there = tuple(replace(member, client_host=SIDECAR) for member in moved.groups[0].members)
-    assert replace(moved.groups[0], members=there) == reply.groups[0], "and nothing else changes"
+    assert replace(moved.groups[0], members=there) == reply.groups[0], "all other fields stay the same"
     assert moved.groups[1] is reply.groups[1]
 
 

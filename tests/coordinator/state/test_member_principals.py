@@ -84,7 +84,7 @@ def test_next_request_gives_principal(world: World, sign: str) -> None:
     if sign == "join":
         world.gather(a, b)
     assert principals(world)["b"] == "User:b"
-    assert of(world.facts, MemberJoined) == of(world.facts, MemberGone) == [], "nobody came or went"
+    assert of(world.facts, MemberJoined) == of(world.facts, MemberGone) == [], "no member joined or left"
 
 
 def test_last_request_decides(world: World) -> None:
@@ -95,7 +95,7 @@ def test_last_request_decides(world: World) -> None:
     for principal in ("User:x", "", "User:y"):
         before = world.manager.changes_of("g")
         seen(world, a, principal)
-        assert world.manager.changes_of("g") > before, "views with the old principal are not used again"
+        assert world.manager.changes_of("g") > before, "views with the old principal are outdated"
         found.append(principals(world)["a"])
     assert found == ["User:x", "", "User:y"]
 
@@ -120,7 +120,7 @@ def test_equal_principals_share_one_text(world: World) -> None:
     before = world.manager.changes_of("g")
     for client in (a, b):
         seen(world, client, text)
-    assert world.manager.changes_of("g") == before, "nothing is new, and what was answered stays good"
+    assert world.manager.changes_of("g") == before, "the group is unchanged, so cached replies stay valid"
     members = world.manager.group_metadata_cache["g"].members.values()
     assert [member.principal is text for member in members] == [True, True]
 
@@ -161,7 +161,7 @@ def test_consumer_members_have_principals() -> None:
     copy.wire_says(ConsumerMemberSeen, member_id="b", may_change_group=False, principal="User:b", **event)
     changes = copy.manager.changes_of("g")
     copy.wire_says(ConsumerMemberSeen, member_id="b", may_change_group=False, principal="User:b", **event)
-    assert copy.manager.changes_of("g") == changes, "nothing is new, and what was answered stays good"
+    assert copy.manager.changes_of("g") == changes, "the group is unchanged, so cached replies stay valid"
     assert told(copy) == {"a": "", "b": "User:b"}
     copy.log_says(*group.at(2).member("b", 1, 2).write())
     assert told(copy) == {"a": "", "b": "User:b"}
