@@ -112,10 +112,10 @@ def test_uncertain_join_is_confirmed(
 
 def test_configured_error_code() -> None:
     """A refusal has the configured error code, which is 77 by default."""
-    for settings, told in (({}, 77), ({"error_code": 81}, 81), ({"error_code": "81"}, 81)):
+    for settings, error_code in (({}, 77), ({"error_code": 81}, 81), ({"error_code": "81"}, 81)):
         verdict = joins(view(STABLE, "a"), "", limit=1, **settings)
         assert isinstance(verdict, Refuse)
-        assert verdict.error_code == told
+        assert verdict.error_code == error_code
     assert policy(limit=1).error_codes == {77, 81}
 
 

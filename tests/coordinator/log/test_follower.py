@@ -103,8 +103,8 @@ class Reader:
 
     def stored(self, sent_at: float, now: float, **offsets: int) -> None:
         """Applies a commit that the wire showed."""
-        told = {("t", int(name[1:])): CommittedOffset(value, 1, "m", now) for name, value in offsets.items()}
-        self.manager.apply([OffsetsStored(group_id="g", sent_at=sent_at, offsets=told)], now)
+        stored = {("t", int(name[1:])): CommittedOffset(value, 1, "m", now) for name, value in offsets.items()}
+        self.manager.apply([OffsetsStored(group_id="g", sent_at=sent_at, offsets=stored)], now)
 
 
 # Loading and tailing.
@@ -895,7 +895,7 @@ def test_downgraded_group_is_in_doubt() -> None:
     here = DescribedMember(
         member_id="b", instance_id=None, client_id="c", client_host="/h", metadata=b"", assignment=b""
     )
-    told = GroupDescribed(
+    description = GroupDescribed(
         group_id="g",
         sent_at=3,
         state=GroupState.PREPARING_REBALANCE,
@@ -904,7 +904,7 @@ def test_downgraded_group_is_in_doubt() -> None:
         members=(here,),
         as_of=reader.manager.changes_of("g")[0],
     )
-    reader.manager.apply([told], 3)
+    reader.manager.apply([description], 3)
     assert reader.manager.view("g", 3).state is GroupState.PREPARING_REBALANCE
     assert reader.manager.group_fallback_reason("g", 3) is FallbackReason.IN_DOUBT
 
@@ -954,7 +954,7 @@ def test_members_keep_described_order() -> None:
     def records(epoch: int) -> list[Entry]:
         return list(Records().group(epoch, epoch).member("a").current("a", epoch).member("b").records.items())
 
-    def told(*members: str) -> ConsumerGroupDescribed:
+    def ordered(*members: str) -> ConsumerGroupDescribed:
         as_of = reader.manager.changes_of("g")[0]
         return ConsumerGroupDescribed(
             group_id="g", sent_at=1, assignor="uniform", has_error_message=False, members=members, as_of=as_of
@@ -967,9 +967,9 @@ def test_members_keep_described_order() -> None:
 
     reader = Reader(load=records(7))
     assert order() is None
-    reader.manager.apply([told("b", "a", "c")], 1)
+    reader.manager.apply([ordered("b", "a", "c")], 1)
     assert order() is None, "the description has other members"
-    reader.manager.apply([told("b", "a")], 1)
+    reader.manager.apply([ordered("b", "a")], 1)
     assert (order(), reader.manager.default_assignor) == (["b", "a"], "uniform")
     reader.read(*records(8), at=2)
     assert order() == ["b", "a"]
@@ -988,16 +988,16 @@ def test_overtaken_commit_is_in_doubt() -> None:
     assert reader.offsets(1.4) == {T0: 5}
 
 
-@pytest.mark.parametrize(("existed", "told"), [(False, {T0: 5}), (True, FallbackReason.IN_DOUBT)])
+@pytest.mark.parametrize(("existed", "expected"), [(False, {T0: 5}), (True, FallbackReason.IN_DOUBT)])
 def test_unseen_recreation_is_not_reported_gone(
-    existed: bool, told: dict[tuple[str, int], int] | FallbackReason
+    existed: bool, expected: dict[tuple[str, int], int] | FallbackReason
 ) -> None:
     """A deleted group that another client recreates unseen still exists: it has its offset or is IN_DOUBT."""
     reader = Reader()
     reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0, existed=existed)], 1.1)
     assert reader.offsets(1.1) == {}
     reader.read(offset(0, 5), at=1.2)
-    assert reader.offsets(1.2) == told
+    assert reader.offsets(1.2) == expected
     for at in (1.3, 1.2 + AWAITED_SECONDS):
         reader.catch_up(at, at)
     assert reader.offsets(1.2 + AWAITED_SECONDS) == {T0: 5}

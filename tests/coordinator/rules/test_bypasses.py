@@ -266,7 +266,7 @@ def test_unexplained_records_are_bounded() -> None:
 
 def generation(number: int, *members: str) -> Entry:
     """Returns the record of a generation."""
-    told = tuple(
+    members_of_record = tuple(
         MemberMetadata(
             member_id=name,
             client_id=f"client-{name}",
@@ -278,14 +278,14 @@ def generation(number: int, *members: str) -> Entry:
         for name in members
     )
     value = GroupMetadataValue(
-        protocol_type="consumer", generation=number, protocol="range", leader=members[0], members=told
+        protocol_type="consumer", generation=number, protocol="range", leader=members[0], members=members_of_record
     )
     return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)
 
 
 def describe(reader: Reader, at: float, *members: str, state: GroupState = GroupState.STABLE) -> list[ClientBypassed]:
     """Applies a description by the broker, and returns the clients that bypassed the sidecar."""
-    told = tuple(
+    members_of_record = tuple(
         DescribedMember(
             member_id=name, instance_id=None, client_id=f"client-{name}", client_host="/h", metadata=b"", assignment=b""
         )
@@ -293,7 +293,13 @@ def describe(reader: Reader, at: float, *members: str, state: GroupState = Group
     )
     as_of = reader.manager.changes_of("g")[0]
     event = GroupDescribed(
-        group_id="g", sent_at=at, state=state, protocol_type="consumer", protocol="range", members=told, as_of=as_of
+        group_id="g",
+        sent_at=at,
+        state=state,
+        protocol_type="consumer",
+        protocol="range",
+        members=members_of_record,
+        as_of=as_of,
     )
     return [fact for fact in reader.manager.apply([event], at) if isinstance(fact, ClientBypassed)]
 

@@ -42,7 +42,7 @@ def world() -> World:
     return World(Broker(), seen_at=SIDECAR)
 
 
-def told(world: World, *, true_hosts: bool = True) -> dict[str, str]:
+def hosts_of(world: World, *, true_hosts: bool = True) -> dict[str, str]:
     """Returns the hosts by client id in an answer from the copy."""
     reply = describe_groups(ASKED, 5, {"g": world.view()}, true_hosts=true_hosts)
     return {member.client_id: member.client_host for group in reply.groups for member in group.members}
@@ -63,11 +63,11 @@ def test_member_has_true_and_broker_host(world: World) -> None:
     """A member has its true host from the wire and, after a description, the host that the broker sees."""
     a = Client(world, "a", "g")
     world.gather(a)
-    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": "/host-of-a"}), (
+    assert (hosts_of(world), hosts_of(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": "/host-of-a"}), (
         "no description has reported the broker's host yet"
     )
     world.describe()
-    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
+    assert (hosts_of(world), hosts_of(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
     assert [(m.client_host, m.broker_host) for m in world.view().members] == [("/host-of-a", SIDECAR)]
 
 
@@ -77,7 +77,7 @@ def test_log_gives_broker_host(world: World) -> None:
     a = Client(world, "a", "g")
     world.gather(a)
     world.tail.catch_up(world.now())
-    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
+    assert (hosts_of(world), hosts_of(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
 
 
 @pytest.mark.parametrize("sign", ["heartbeat", "commit", "sync", "join"])
@@ -86,7 +86,7 @@ def test_next_request_gives_true_host(world: World, sign: str) -> None:
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     world.gather(a, b)
     restarted(world)
-    assert told(world) == {"a": SIDECAR, "b": SIDECAR}, "no member has sent a request since the restart"
+    assert hosts_of(world) == {"a": SIDECAR, "b": SIDECAR}, "no member has sent a request since the restart"
     b.reconnect()
     if sign == "commit":
         b.commit(0, 1)
@@ -95,8 +95,8 @@ def test_next_request_gives_true_host(world: World, sign: str) -> None:
     world.settle()
     if sign == "join":
         world.gather(a, b)
-    assert told(world)["b"] == "/host-of-b"
-    assert told(world, true_hosts=False) == {"a": SIDECAR, "b": SIDECAR}
+    assert hosts_of(world)["b"] == "/host-of-b"
+    assert hosts_of(world, true_hosts=False) == {"a": SIDECAR, "b": SIDECAR}
     assert [fact for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)] == [], (
         "the member was in the group all the time"
     )
@@ -116,7 +116,7 @@ def test_new_host_replaces_true_host(world: World) -> None:
     a.heartbeat()
     world.settle()
     assert world.manager.changes_of("g") > before
-    assert told(world) == {"a": "/host-of-a-moved"}
+    assert hosts_of(world) == {"a": "/host-of-a-moved"}
 
 
 def test_static_restart_keeps_broker_host(world: World) -> None:
@@ -129,8 +129,8 @@ def test_static_restart_keeps_broker_host(world: World) -> None:
     b.restart()
     b.name = "b-back"
     world.gather(a, b)
-    assert told(world) == {"a": "/host-of-a", "b": "/host-of-b-back"}
-    assert told(world, true_hosts=False) == {"a": SIDECAR, "b": "/first"}
+    assert hosts_of(world) == {"a": "/host-of-a", "b": "/host-of-b-back"}
+    assert hosts_of(world, true_hosts=False) == {"a": SIDECAR, "b": "/first"}
     [gone] = [fact for fact in world.facts if isinstance(fact, MemberGone)]
     *_, joined = [fact for fact in world.facts if isinstance(fact, MemberJoined)]
     assert (gone.client_host, joined.client_host) == ("/host-of-b", "/host-of-b-back")
@@ -139,7 +139,7 @@ def test_static_restart_keeps_broker_host(world: World) -> None:
 def test_leader_reply_places_static_member(world: World) -> None:
     """The leader's join reply alone gives the true host of a restarted static member."""
     leader_sees_restart(world)
-    assert told(world)["b"] == "/host-of-b-back"
+    assert hosts_of(world)["b"] == "/host-of-b-back"
     *_, joined = [fact for fact in world.facts if isinstance(fact, MemberJoined)]
     assert joined.client_host == "/host-of-b-back"
 
@@ -161,7 +161,7 @@ def test_missing_broker_host_is_in_doubt(world: World) -> None:
     assert world.manager.group_fallback_reason("g", world.now()) is None
     a.heartbeat()
     world.settle()
-    assert told(world, true_hosts=False) == {"a": SIDECAR}
+    assert hosts_of(world, true_hosts=False) == {"a": SIDECAR}
     b = Client(world, "b", "g")
     world.gather(a, b, steps=10)
     assert world.manager.group_fallback_reason("g", world.now()) is FallbackReason.IN_DOUBT
@@ -334,12 +334,17 @@ class Held:
 
 
 def classic(group: str, *members: str) -> DescribedGroup:
-    told = (
+    described_members = (
         DescribedGroupMember(
             member_id=member, client_id="c", client_host=SIDECAR, member_metadata=b"", member_assignment=b"1"
         )
         for member in members
     )
     return DescribedGroup(
-        error_code=0, group_id=group, group_state="Stable", protocol_type="", protocol_data="", members=tuple(told)
+        error_code=0,
+        group_id=group,
+        group_state="Stable",
+        protocol_type="",
+        protocol_data="",
+        members=tuple(described_members),
     )

@@ -80,8 +80,8 @@ def test_commit_creates_offsets_only_group() -> None:
     manager = copy()
     (fact,) = manager.apply([stored(1, 2, p0=5, p1=6)], 2)
     assert fact == OffsetsCommitted(group_id="g", at=2, accepted=2)
-    told = view(manager)
-    assert (told.state, told.protocol_type, told.fallback_reason, told.offsets_fallback_reason) == (
+    shown = view(manager)
+    assert (shown.state, shown.protocol_type, shown.fallback_reason, shown.offsets_fallback_reason) == (
         GroupState.EMPTY,
         "",
         None,
@@ -103,11 +103,11 @@ def test_view_offsets_are_read_only() -> None:
     """The offsets of a view show later commits and cannot be assigned."""
     manager = copy()
     manager.apply([stored(1, 2, p0=5)], 2)
-    told = view(manager)
+    shown = view(manager)
     manager.apply([stored(3, 4, p0=6)], 4)
-    assert told.offsets[T0].offset == 6
+    assert shown.offsets[T0].offset == 6
     with pytest.raises(TypeError):
-        told.offsets[T0] = offset(7, 5)  # type: ignore[index]
+        shown.offsets[T0] = offset(7, 5)  # type: ignore[index]
 
 
 def test_offsets_are_deleted() -> None:

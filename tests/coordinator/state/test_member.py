@@ -149,11 +149,11 @@ def test_sync_replies_in_any_order(world: World, order: tuple[int, ...]) -> None
     for client in (clients[1], clients[2], clients[0]):
         client.sync("new ")
         world.handle(client.connection)
-    told = False
+    confirmed = False
     for number in order:
-        assert seen(world).fallback_reason is (None if told else FallbackReason.IN_DOUBT)
+        assert seen(world).fallback_reason is (None if confirmed else FallbackReason.IN_DOUBT)
         world.deliver(clients[number].connection)
-        told = told or number == 0  # The leader's reply confirms the assignment that the leader sent.
+        confirmed = confirmed or number == 0  # The leader's reply confirms the assignment that the leader sent.
     assert seen(world).fallback_reason is None
     assert {m.member_id: m.assignment for m in seen(world).members} == {
         f"{name}-{n}": f"new {name}-{n}".encode() for n, name in enumerate("abc", 1)

@@ -58,8 +58,8 @@ def test_facts_name_principal(world: World) -> None:
     world.gather(a, b)
     b.leave()
     world.settle()
-    told = {(fact.client_id, fact.principal) for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)}
-    assert told == {("a", "User:a"), ("b", "User:b")}
+    found = {(fact.client_id, fact.principal) for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)}
+    assert found == {("a", "User:a"), ("b", "User:b")}
     [gone] = of(world.facts, MemberGone)
     assert gone.principal == "User:b"
     started, completed = of(world.facts, RebalanceStarted), of(world.facts, RebalanceCompleted)
@@ -162,14 +162,14 @@ def test_consumer_members_have_principals() -> None:
     changes = copy.manager.changes_of("g")
     copy.wire_says(ConsumerMemberSeen, member_id="b", may_change_group=False, principal="User:b", **event)
     assert copy.manager.changes_of("g") == changes, "the group is unchanged, so cached replies stay valid"
-    assert told(copy) == {"a": "", "b": "User:b"}
+    assert principals_of(copy) == {"a": "", "b": "User:b"}
     copy.log_says(*group.at(2).member("b", 1, 2).write())
-    assert told(copy) == {"a": "", "b": "User:b"}
+    assert principals_of(copy) == {"a": "", "b": "User:b"}
     [gone] = of(copy.log_says(*group.at(3).without("b").write()), MemberGone)
     assert gone.principal == "User:b"
 
 
-def told(copy: Copy) -> dict[str, str]:
+def principals_of(copy: Copy) -> dict[str, str]:
     """Returns the principals by member id in the view of a KIP-848 group, which equal those of the copy."""
     view = copy.manager.view("g", copy.now)
     assert view.consumer is not None
@@ -195,7 +195,7 @@ def test_consumer_join_facts_name_principal(first: str) -> None:
         facts += copy.log_says(*joins.write())
     [joined], [started] = of(facts, MemberJoined), of(facts, RebalanceStarted)
     assert (joined.principal, started.by.principal) == ("User:b", "User:b")
-    assert told(copy) == {"a": "", "b": "User:b"}
+    assert principals_of(copy) == {"a": "", "b": "User:b"}
 
 
 def test_consumer_member_without_log_has_principal() -> None:
