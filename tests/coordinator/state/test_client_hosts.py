@@ -29,8 +29,9 @@ from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.coordinator.state.client_hosts import reply_with_true_hosts
 from group_sidecar.coordinator.state.member import Member
 from tests.coordinator.model import Broker
+from tests.coordinator.restarts import SIGNS, leader_sees_restart, restarted, show_client
 from tests.coordinator.rules.test_logged_rebalances import TOPIC, Copy, Group, generation, of
-from tests.coordinator.world import Client, World, leader_sees_restart
+from tests.coordinator.world import Client, World
 
 SIDECAR = "/the-sidecar"
 ASKED = DescribeGroupsRequest(groups=("g",))
@@ -46,14 +47,6 @@ def hosts_of(world: World, *, true_hosts: bool = True) -> dict[str, str]:
     """Returns the hosts by client id in an answer from the copy."""
     reply = describe_groups(ASKED, 5, {"g": world.view()}, true_hosts=true_hosts)
     return {member.client_id: member.client_host for group in reply.groups for member in group.members}
-
-
-def restarted(world: World, **settings: Any) -> None:
-    """Restarts the sidecar, which then asks the broker for a description of the group."""
-    world.manager = GroupMetadataManager(exclusive=True, **settings)
-    world.manager.set_existing_groups(["g"])
-    world.facts.clear()
-    world.describe()
 
 
 # Classic groups.
@@ -80,21 +73,14 @@ def test_log_gives_broker_host(world: World) -> None:
     assert (hosts_of(world), hosts_of(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
 
 
-@pytest.mark.parametrize("sign", ["heartbeat", "commit", "sync", "join"])
+@pytest.mark.parametrize("sign", SIGNS)
 def test_next_request_gives_true_host(world: World, sign: str) -> None:
     """After a sidecar restart, the next request of a member sets its true host and reports no join."""
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     world.gather(a, b)
     restarted(world)
     assert hosts_of(world) == {"a": SIDECAR, "b": SIDECAR}, "no member has sent a request since the restart"
-    b.reconnect()
-    if sign == "commit":
-        b.commit(0, 1)
-    else:
-        {"heartbeat": b.heartbeat, "sync": b.sync, "join": b.join}[sign]()
-    world.settle()
-    if sign == "join":
-        world.gather(a, b)
+    show_client(world, b, sign, a)
     assert hosts_of(world)["b"] == "/host-of-b"
     assert hosts_of(world, true_hosts=False) == {"a": SIDECAR, "b": SIDECAR}
     assert [fact for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)] == [], (

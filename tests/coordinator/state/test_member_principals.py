@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import ConsumerJoinSent, ConsumerMemberSeen, MemberSeen, RebalanceSeen
 from group_sidecar.coordinator.model.facts import MemberGone, MemberJoined, RebalanceCompleted, RebalanceStarted
 from tests.coordinator.model import Broker
+from tests.coordinator.restarts import SIGNS, leader_sees_restart, restarted, show_client
 from tests.coordinator.rules.test_logged_rebalances import Copy, Group, generation, of
-from tests.coordinator.world import Client, World, leader_sees_restart
+from tests.coordinator.world import Client, World
 
 
 @pytest.fixture
@@ -41,14 +41,6 @@ def seen(world: World, client: Client, principal: str) -> None:
     world.apply([event], now)
 
 
-def restarted(world: World) -> None:
-    """Restarts the sidecar, which then asks the broker for a description of the group."""
-    world.manager = GroupMetadataManager(exclusive=True)
-    world.manager.set_existing_groups(["g"])
-    world.facts.clear()
-    world.describe()
-
-
 # Classic groups.
 
 
@@ -68,21 +60,14 @@ def test_facts_name_principal(world: World) -> None:
     assert any(fact.slowest for fact in completed)
 
 
-@pytest.mark.parametrize("sign", ["heartbeat", "commit", "sync", "join"])
+@pytest.mark.parametrize("sign", SIGNS)
 def test_next_request_gives_principal(world: World, sign: str) -> None:
     """After a restart of the sidecar, a member has no principal until one of its requests has passed."""
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     world.gather(a, b)
     restarted(world)
     assert principals(world) == {"a": "", "b": ""}
-    b.reconnect()
-    if sign == "commit":
-        b.commit(0, 1)
-    else:
-        {"heartbeat": b.heartbeat, "sync": b.sync, "join": b.join}[sign]()
-    world.settle()
-    if sign == "join":
-        world.gather(a, b)
+    show_client(world, b, sign, a)
     assert principals(world)["b"] == "User:b"
     assert of(world.facts, MemberJoined) == of(world.facts, MemberGone) == [], "no member joined or left"
 
