@@ -25,7 +25,6 @@ _UINT32, _INT32_MAX = 0xFFFFFFFF, 0x7FFFFFFF
 MAX_STRING_BYTES = 0x7FFF
 """Kafka's limit for strings. The limit holds in the compact form too, although its length could be larger."""
 
-
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 """An encoded surrogate, which is invalid UTF-8. Java replaces it by one U+FFFD, Python by two or three."""
 

@@ -3,7 +3,7 @@
 Fetch, ShareFetch, ShareAcknowledge and DescribeQuorum carry the addresses there. A Fetch reply may have 100 MB of
 records before the addresses. `TailSearch` skips these fields piece by piece, as the reply arrives, and keeps no bytes.
 
-The layouts describe how many bytes each field takes, and nothing else. Names: see Kafka's message definitions.
+The layouts describe how many bytes each field takes, and nothing else. The names are Kafka's.
 """
 
 from collections.abc import Mapping

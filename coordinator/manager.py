@@ -169,9 +169,8 @@ class GroupMetadataManager:
         Members whose sessions must have expired become overdue. The caller runs a sweep every few seconds.
         """
         if not self._cache.exclusive:
-            while self._cache.unseen_history.end_before(
-                now, GROUPS_PER_SWEEP_STEP
-            ):  # The log contains the effect of a lost write by now.
+            # The log contains the effects of these lost writes by now.
+            while self._cache.unseen_history.end_before(now, GROUPS_PER_SWEEP_STEP):
                 yield []
         if bypassed := self._bypasses.due(now):
             yield bypassed
@@ -180,9 +179,8 @@ class GroupMetadataManager:
             facts: list[Fact] = []
             for group in groups[first : first + GROUPS_PER_SWEEP_STEP]:
                 self._cache.metadata.recount_if_changed(group)
-                if (
-                    group.has_timers and self._cache.group(group.group_id) is group
-                ):  # The group may have been removed meanwhile.
+                # The group may have been removed since the sweep began.
+                if group.has_timers and self._cache.group(group.group_id) is group:
                     facts += self._expire(group, now)
                     self._forget_unless_real(group)
             yield facts
@@ -227,9 +225,9 @@ class GroupMetadataManager:
         cache.note_unread_write(group_id, lost_until)
 
     def begin_sharing(self) -> None:
-        """Notes that another sidecar forwards requests of the broker's clients too, which this copy does not see.
+        """Notes that another sidecar now forwards requests of the broker's clients too, until `end_sharing` is called.
 
-        `end_sharing` ends this.
+        This copy does not see these requests.
         """
         self._cache.exclusivity.is_shared = True
         self.note_unread_write(None)
@@ -240,8 +238,8 @@ class GroupMetadataManager:
         All that this copy knows from the wire may be outdated, so the broker or the log has to confirm it.
         """
         self._cache.exclusivity.is_shared = False
-        self.note_unread_write(None)  # A new epoch, for the groups that became known meanwhile.
-        for _ in range(2):
+        self.note_unread_write(None)  # Begins a new epoch, for the groups that became known since `begin_sharing`.
+        for _ in range(2):  # Ends both unread writes, the one of `begin_sharing` and the one above.
             self.note_unread_write(None, until)
 
     def note_topic_deletion(self, now: float) -> None:

@@ -92,9 +92,11 @@ class ListenerCounters:
         sent_bytes: bytes sent to clients.
         upstream_connect_failures: failed attempts to reach the broker.
         tls_passed: client connections that started with TLS at a listener without TLS.
+        connections_opened: client connections accepted so far.
+        connections_closed: client connections that have ended, by reason.
         open_connections: client connections open now.
-        accept_throttled_seconds: seconds for which ports were paused because they accepted as fast as allowed.
-        read_pauses: how often a client was not read any longer, by the limit that was reached.
+        accept_throttled_seconds: seconds for which ports accepted no client, because they had reached their rate limit.
+        read_pauses: how often reading from a client was paused, by the limit that was reached.
         tls_handshakes: completed TLS handshakes by side.
         tls_failures: failed TLS handshakes by side and reason.
     """

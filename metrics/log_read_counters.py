@@ -40,7 +40,7 @@ class LogReadCounters:
 
     @property
     def states(self) -> Mapping[PartitionState, int]:
-        """How many of the broker's led partitions are in each state."""
+        """How many of the partitions that the broker leads are in each state."""
         return Counter(self._follower.partitions.states.values())
 
     @property

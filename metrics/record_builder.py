@@ -142,8 +142,9 @@ def snapshot_observations(
     that are not finite are left out of the sample, because JSON cannot represent them.
 
     Args:
-        groups: the groups from `group_snapshot.walk`. Each None of the walk is yielded too. A group is left out if its
-            log partition is still loading, or if the sidecar's broker does not lead the partition.
+        groups: the groups from `group_snapshot.walk`. A None, by which the walk lets other tasks run, is yielded as it
+            is. A group is left out if its log partition is still loading, or if the sidecar's broker does not lead the
+            partition.
         log_ends: the log ends of all partitions.
         sample: figures of the sidecar itself.
         now: seconds since the epoch.

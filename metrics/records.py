@@ -148,7 +148,7 @@ class Verdict(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(Verdict):
-    """A policy refused a client, which was told the error."""
+    """A policy refused a client, which got the error."""
 
     KIND = "refusal"
 

@@ -68,7 +68,7 @@ class Histogram:
 class TrafficCounters:
     """Counters of all traffic since the start of the process.
 
-    The owners of distrusted groups and of the caches add to the attributes of these and subtract from them.
+    Other modules increase and decrease `distrusted_groups`, `reply_cache_bytes` and `cached_authorizations`.
 
     Attributes:
         listeners: the counters of the listeners' connections.
@@ -157,7 +157,7 @@ class TrafficCounters:
         """Counts a request that was relayed to the broker in another version, because the broker lacks its version."""
         _bump(self.relays, _counter_key(api_key))
 
-    def remembered(self, api_key: int) -> None:
+    def answered_from_cache(self, api_key: int) -> None:
         """Counts a request that was answered from the reply cache."""
         _bump(self.cached_answers, _counter_key(api_key))
 

@@ -36,7 +36,7 @@ class Coordinator(Struct):
 
 @response(key=10, versions=(0, 6), flexible=3)
 class FindCoordinatorResponse(Struct):
-    """Up to v3 one coordinator, in `node_id`, `host` and `port`. From v4 on `coordinators`."""
+    """One coordinator in `node_id`, `host` and `port` up to v3, or one per key in `coordinators` from v4 on."""
 
     throttle_time_ms: int = wire_field(INT32, since=1, default=0)
     error_code: int = wire_field(INT16, until=3, default=0)

@@ -108,9 +108,8 @@ class Listing:
         self._changed = changed
         self._names = names
         self._entries: dict[str, ListedGroup] = {}
-        self._fallback_reasons: OrderedDict[str, FallbackReason] = (
-            OrderedDict()
-        )  # Its first entry is found in constant time.
+        # The first entry of an OrderedDict is found in constant time.
+        self._fallback_reasons: OrderedDict[str, FallbackReason] = OrderedDict()
         self._due: dict[str, float] = {}
         self._deadlines: list[tuple[float, str]] = []
         self._sparse: list[tuple[float, str]] | None = None

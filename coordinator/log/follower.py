@@ -156,9 +156,9 @@ class LogFollower:
         self._end_elsewhere(number)
 
     def _end_elsewhere(self, number: int) -> None:
-        """Drops notes that groups of this partition have unseen history at another broker.
+        """Ends the unseen history that groups of this partition may have had at another broker.
 
-        If this broker reads the partition again, the log brings those groups back.
+        If this broker reads the partition again, the log contains those groups.
         """
         if count := self.partitions.count:
             self._cache.unseen_history.end_elsewhere(lambda group_id: partition_for(group_id, count) == number)
@@ -352,7 +352,7 @@ class LogFollower:
         return apply(group, _logged_event(group, logged, is_live=is_live), now)
 
     def _vanished(self, partition: Partition, group_id: str, tombstone: bool, now: float) -> None:
-        """Handles a group of which the log contains no records any more.
+        """Handles a group that has no records in the log any more.
 
         An empty group may still exist until the broker removes the group. If a new group with the same name exists, the
         wire has reported the new group.

@@ -9,7 +9,7 @@ Each record of the log must have been caused by a request that passed. Three rec
 - A member of a classic generation: the broker must have removed the member after its session timeout, if none of its
   requests passed. A Stable description that still contains the member proves that its heartbeats bypass the sidecar.
 
-A partition is judged from SETTLE_SECONDS after its load on, because its last records may be of the leader before.
+A partition is judged from SETTLE_SECONDS after its load on, because its last records may be from the previous leader.
 """
 
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ class Bypasses:
                 self._exclusivity.add_unexplained(group_id, topic_partition, partition.fresh_at, now)
 
     def _is_explained(self, group_id: str, topic_partition: TopicPartition, appended_after: float) -> bool:
-        """Whether a request that was seen explains a commit, or a request of unknown effect may."""
+        """Whether an observed request explains a commit, or a request of unknown effect may explain the commit."""
         offsets = self._cache.group_offsets(group_id)
         if offsets is not None and (topic_partition in offsets.committed.wire_offsets or offsets.has_unknown_changes):
             return True

@@ -131,10 +131,10 @@ class OffsetRules:
         return []
 
     def _doubt_outdated(self, event: OffsetsLearned, now: float) -> None:
-        """Doubts offsets if a reply of the broker that the copy cannot adopt shows other ones.
+        """Makes offsets doubtful if they differ from a reply of the broker that the copy cannot adopt.
 
-        The reply may show a commit or a deletion whose own reply is still on its way and which the log has not shown
-        yet. A client that has seen it must not get an older offset afterwards.
+        The difference may be a commit or a deletion whose own reply is in flight, and which the log has not shown yet.
+        A client that got the broker's reply must not get an older offset afterwards.
         """
         group = self._cache.group(event.group_id)
         if group is None or group.state is DEAD:

@@ -28,7 +28,7 @@ SYNC_SECONDS = 1.0
 def member_gone_facts(
     group: Group, members: Iterable[Member], departure: Departure, now: float, reason: str = ""
 ) -> list[Fact]:
-    """Returns a fact for each member that left, except for members of which only the id is known."""
+    """Returns a fact for each member that left. A member without a known host has no fact."""
     facts: list[Fact] = [
         MemberGone(
             group_id=group.group_id,
@@ -52,7 +52,7 @@ def member_gone_facts(
 def member_joined_facts(group: Group, members: Iterable[Member], now: float, reason: str = "") -> list[Fact]:
     """Returns a fact for each member that joined, and counts the members.
 
-    A member of which only the id is known gets its fact later.
+    A member without a known host gets its fact later.
     """
     group.rebalances.count_joined(members)
     return member_noticed_facts(group, members, now, reason)

@@ -23,9 +23,9 @@ class GroupFound(InternalEvent):
 
 @dataclass(frozen=True, slots=True)
 class GroupLoaded(InternalEvent):
-    """The group was in the log when its partition was loaded. `tenure` is the broker's term as the leader."""
+    """The group was in the log when its partition was loaded."""
 
-    tenure: LeaderTerm
+    leader_term: LeaderTerm
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +111,12 @@ class SizeDescribed(InternalEvent):
     Attributes:
         description: the broker's description.
         before: ids of the members that were known before the description, overdue ones included.
-        sure: whether `before` had all members of the last generation.
+        roster_complete: whether `before` had all members of the last generation.
     """
 
     description: GroupDescribed
     before: Set[str]
-    sure: bool
+    roster_complete: bool
 
 
 @dataclass(frozen=True, slots=True)

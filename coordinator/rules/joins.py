@@ -103,9 +103,8 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         group.pending_joins.unlogged_members.add_joining(
             event.member_id, now, event.joining.client_host, event.joining.principal
         )
-        return _add_member(
-            group, event, now
-        )  # A classic member of a KIP-848 group, which has epochs instead of generations.
+        # A classic member has joined a KIP-848 group, which has epochs instead of generations.
+        return _add_member(group, event, now)
     facts: list[Fact] = []
     if event.generation != group.generation or group.state in _STATES_WITHOUT_MEMBERS or _is_recreated(group, event):
         facts += begin_rebalance(group, now, _cause_of_immediate_join(event))

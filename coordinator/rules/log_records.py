@@ -60,7 +60,7 @@ def group_loaded(group: Group, event: GroupLoaded, now: float) -> list[Fact]:
 
     Members may have joined again before the load was seen, so the cause of their rebalance may have to be corrected.
     """
-    group.begin_leader_term(event.tenure)
+    group.begin_leader_term(event.leader_term)
     if (rebalance := group.rebalance) is not None and rebalance.cause_details.token:
         group.rebalances.correct(adjust_for_coordinator_move(group, rebalance.cause_details, rebalance.started_at))
     return []

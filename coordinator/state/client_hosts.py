@@ -32,7 +32,10 @@ class MemberTables(Protocol):
 
 
 def with_clients(view: ConsumerGroupView, members: Mapping[str, Member]) -> ConsumerGroupView:
-    """Returns a view from the log with the true hosts and principals of the members; the same object without any."""
+    """Returns a view from the log with the true hosts and principals of the members.
+
+    The result is the same object if no true host is known.
+    """
     named = tuple(_with_client(each, members.get(each.member_id)) for each in view.members)
     same = all(new is old for new, old in zip(named, view.members, strict=True))
     return view if same else replace(view, members=named)

@@ -127,7 +127,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         return known.leader_epoch == reported.leader_epoch or not (known.epoch_known and reported.epoch_known)
 
     def looks_absent(self, partition: TopicPartition) -> bool:
-        """Whether the wire has shown a commit of this partition that looks like no commit in a reply."""
+        """Whether the wire has shown a commit of this partition that OffsetFetch reports like a missing commit."""
         found = self.wire_offsets.get(partition)
         return found is not None and found.looks_absent
 

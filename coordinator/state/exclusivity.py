@@ -20,7 +20,8 @@ KIP-848 member by default (`group.consumer.max.session.timeout.ms`), and more th
 DOUBT_SECONDS = 600.0
 """Seconds for which one client that bypassed the sidecar makes the operator's statement count as wrong."""
 MAX_UNEXPLAINED = 10_000
-"""Maximum number of unexplained records. Further ones are dropped. A client that bypasses the sidecar writes others."""
+"""Maximum number of unexplained records. Further ones are dropped. A client that bypasses the
+sidecar also writes later records."""
 MAX_UNKNOWN_EFFECTS = 1_000
 """Maximum number of groups with requests of unknown effect. An evicted request may explain any group's record."""
 
@@ -70,10 +71,7 @@ class Exclusivity:
         return TableSize("records_to_explain", entries, self._name_bytes + self._unknown_effects.bytes)
 
     def holds(self, at: float) -> bool:
-        """Whether the statement is made, holds for this sidecar alone, and no client was found to bypass it lately.
-
-        Lately: in the DOUBT_SECONDS before.
-        """
+        """Whether the statement is made, this sidecar is alone, and no client bypassed it in the last DOUBT_SECONDS."""
         return self.stated and not self.is_shared and at >= self.last_at + DOUBT_SECONDS
 
     # Records that the wire has not explained.
@@ -109,7 +107,10 @@ class Exclusivity:
             self._name_bytes -= _key_bytes((group_id, subject))
 
     def note_unknown_effect(self, group_id: str | None, until: float) -> None:
-        """Notes a request whose effect is unknown. The broker executes it about `until`. `group_id`: None for any."""
+        """Notes a request whose effect is unknown. `group_id` is None if the request may concern any group.
+
+        The broker executes the request at about the time `until`.
+        """
         if not self.stated:
             return
         if group_id is None:

@@ -335,9 +335,8 @@ class Group:
 
     def adopt_description(self, event: GroupDescribed, now: float) -> None:
         """Adopts the broker's description of the group, which contains all members."""
-        if (
-            self.incomplete_reason is not None and self.logged_metadata is None
-        ):  # Neither the description nor the log contains the generation.
+        if self.incomplete_reason is not None and self.logged_metadata is None:
+            # Neither the description nor the log contains the generation.
             self.lifecycle.forget_generation()
         self.roster.adopt_description(event.members, event.protocol, now)
         if self.state is not event.state:

@@ -82,7 +82,7 @@ class GroupCache:
         self._max_groups = max_groups
         self._max_bytes = max(TABLE_BYTES, max_groups * MEAN_NAME_BYTES)
         self.name_bytes = 0
-        self._offsets_count = self._offsets_text = 0
+        self._offsets_count = self._metadata_chars = 0
         self.max_metadata_chars = max(TABLE_BYTES, max_offsets * MEAN_METADATA_CHARS)
         self.metadata = MetadataBudget(max_groups)
         self._removals, self._removed_at = 0, NEVER
@@ -91,7 +91,7 @@ class GroupCache:
     def tables(self) -> Iterator[TableSize]:
         """The size of each table."""
         yield TableSize("groups", len(self.groups), self.name_bytes)
-        yield TableSize("offsets", self._offsets_count, self._offsets_count * OFFSET_BYTES + self._offsets_text)
+        yield TableSize("offsets", self._offsets_count, self._offsets_count * OFFSET_BYTES + self._metadata_chars)
         open_bytes = len(self.transactions) * TRANSACTION_BYTES
         yield TableSize("open_transactions", len(self.transactions), open_bytes)
         yield self.metadata.table
@@ -111,7 +111,8 @@ class GroupCache:
     def _bring_up_to_date(self, group: Group) -> None:
         """Applies the unread writes since the last look-up of the group."""
         before = group.completeness.begin_epoch(self.unread_writes.epoch)
-        # A DeleteGroups may delete an Empty group, and a group that the copy will create when a pending reply is seen.
+        # An unread DeleteGroups may have deleted an Empty group. It may also have deleted a group that is Dead in the
+        # copy, but that a reply in flight will show to exist.
         deletable = before < self.unread_writes.offsets_epoch and group.state in (DEAD, EMPTY)
         if not deletable and before >= self.unread_writes.members_epoch:
             return
@@ -197,14 +198,14 @@ class GroupCache:
         return self.enter(group_id, self.unseen_reason(group_id, sent_at)) if group is None else group
 
     def enter(self, group_id: str, incomplete_reason: FallbackReason | None) -> Group | None:
-        """Returns a new group that lost requests may still change; None beyond the bound."""
+        """Creates a group, and notes until when lost requests may change the group. Returns None beyond the bound."""
         group = self.create(group_id, incomplete_reason)
         if group is not None:
             group.completeness.begin(self.unseen_history.settled_at(group_id))
         return group
 
     def create(self, group_id: str, incomplete_reason: FallbackReason | None) -> Group | None:
-        """Returns a new group; None beyond the bound."""
+        """Creates a group. Returns None beyond the bound."""
         if len(self.groups) >= self._max_groups or self.name_bytes + name_bytes(group_id) > self._max_bytes:
             self.overflowed += 1
             self.unseen_history.note(group_id, NEVER)
@@ -313,9 +314,8 @@ class GroupCache:
         offsets = self.group_offsets(group_id)
         if offsets is None:
             if (partition := self.partitions.partition_of(group_id)) is not None:
-                offsets = self.attach_log_to_offsets(
-                    partition, group_id, None
-                )  # The log has no offsets of the group yet.
+                # The log has no offsets of the group yet.
+                offsets = self.attach_log_to_offsets(partition, group_id, None)
                 if sent_at < self._removed_at:
                     offsets.doubt(None, self._removed_at)
                     partition.ahead_of_log.add(group_id)
@@ -331,11 +331,11 @@ class GroupCache:
         offsets = self.group_offsets(group_id)
         if offsets is None:
             settled_at = self.settled_at(group_id)
-            lost = FallbackReason.IN_DOUBT if settled_at > partition.fresh_at else None
+            doubt = FallbackReason.IN_DOUBT if settled_at > partition.fresh_at else None
             offsets = self.offsets[group_id] = GroupOffsets(
-                lost, self.unseen_history.settled_at(group_id), self.unread_writes.epoch
+                doubt, self.unseen_history.settled_at(group_id), self.unread_writes.epoch
             )
-            if lost:
+            if doubt:
                 partition.ahead_of_log.add(group_id)
         offsets.attach_log(logged)
         self.touch_offsets(offsets)
@@ -362,7 +362,7 @@ class GroupCache:
 
     def _count_offsets(self, offsets: GroupOffsets, size: tuple[int, int]) -> None:
         self._offsets_count += size[0] - offsets.counted[0]
-        self._offsets_text += size[1] - offsets.counted[1]
+        self._metadata_chars += size[1] - offsets.counted[1]
         offsets.counted = size
 
     def _mark_for_listing(self, group_id: str) -> None:
@@ -391,10 +391,10 @@ class GroupCache:
         new offset remains. `producer_id` is the producer of the transaction; None if the offsets are committed.
         """
         kept = offsets.committed.wire_offsets if producer_id is None else offsets.pending.get(producer_id, {})
-        at_most = self._offsets_text + MAX_STRING_BYTES * len(new)
+        at_most = self._metadata_chars + MAX_STRING_BYTES * len(new)
         bulky = (
             at_most > self.max_metadata_chars
-            and self._offsets_text + metadata_chars(new.values()) > self.max_metadata_chars
+            and self._metadata_chars + metadata_chars(new.values()) > self.max_metadata_chars
         )
         if not bulky and (self._offsets_count + len(new) <= self.max_offsets or new.keys() <= kept.keys()):
             return new

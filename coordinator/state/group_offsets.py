@@ -107,7 +107,7 @@ class GroupOffsets:
         return not (self.committed.wire_offsets or self.incomplete_reason or self.untracked_reason or self.doubtful)
 
     def doubt_differences(self, now: float) -> None:
-        """Makes partitions doubtful whose offsets in the log and from the wire differ.
+        """Makes each partition doubtful if its offsets in the log and from the wire differ.
 
         Until the log is read further, either offset may be the newer one.
         """
@@ -143,10 +143,10 @@ class GroupOffsets:
                 self.settled_at = max(self.settled_at, now)
 
     def doubt(self, partitions: Collection[TopicPartition] | None, until: float) -> None:
-        """Makes offsets doubtful that the broker may store or delete before the time `until`.
+        """Makes partitions doubtful, because the broker may store or delete their offsets before the time `until`.
 
-        `partitions` are the partitions of these offsets; None if any partition may be concerned. If there are too many,
-        all offsets become incomplete.
+        None stands for any partitions. For None, or for too many partitions, all offsets of the group become
+        incomplete instead.
         """
         self.settled_at = max(self.settled_at, until)
         if partitions is None or len(self.doubtful) + len(partitions) > MAX_DOUBTFUL:
@@ -168,7 +168,7 @@ class GroupOffsets:
         self.settled_at = max(self.settled_at, until)
 
     def topics_deleted(self) -> None:
-        """Makes the offsets incomplete after a deletion of topics, with which the broker may have removed offsets."""
+        """Makes the offsets incomplete, because the broker removes the offsets of deleted topics."""
         self.incomplete_reason = self.incomplete_reason or FallbackReason.STALE
 
     def leave_to_broker(self, reason: FallbackReason, until: float = NEVER) -> None:

@@ -122,7 +122,7 @@ class PartitionTable:
     # Groups.
 
     def recount(self, count: int | None, groups: Iterable[str]) -> None:
-        """Starts anew with another number of partitions. `groups` are the groups that the copy keeps."""
+        """Forgets all partitions, and sets their new number. `groups` are the groups that the copy keeps."""
         self.count, self.leader_partitions, self._epochs, self._groups = count, {}, {}, {}
         self._leader_terms, self._watched = {}, {}
         for group_id in groups:

@@ -32,19 +32,20 @@ class Member:
     """A member of a group.
 
     Attributes:
-        since: when the member was first seen in the group. A static member that is back keeps the time of its first id.
+        since: when the member was first seen in the group. A static member keeps this time when it joins again
+            under another id.
         true_host: the host that the member's requests come from; empty until a request was seen.
         broker_host: the host that the broker reports, which is the sidecar's; empty until the broker has reported one.
         principal: the user of the member's last request, as Kafka writes it; empty if it is not known.
         certain: whether the broker has the member under the same client id. The broker keeps the old client id of a
-            static member that is back (KIP-345), unless the member's session had expired.
+            static member that joins again (KIP-345), unless the member's session had expired.
         session_timeout_ms: the session timeout; None if the member's join was not seen.
         protocols: metadata by protocol, in the order of the member's join.
         seen_at: when the request was sent that last reset the member's session timer.
         sync_by: when the broker removes the member unless it has synced (KAFKA-12890).
         seen_on_wire: whether any request of the member was seen. A member without requests may bypass this sidecar.
-        silent_since: a generation, and when the broker first reported it Stable with this member, of which no request
-            was seen.
+        silent_since: a generation, and when the broker first reported this generation as Stable and with this member,
+            while no request of the member had been seen.
         bypasses: whether the member is known to bypass this sidecar.
         heartbeat: the content hash of the last KIP-848 heartbeat that may have changed the group, and when its reply
             was seen.
@@ -118,7 +119,7 @@ class Member:
     def note_heartbeat(self, content_hash: int | None, now: float) -> float:
         """Sets the content of the last KIP-848 heartbeat that may have changed the group.
 
-        Returns when the previous one was seen if its content was the same and is known; else NEVER.
+        Returns when the previous one was seen if both contents are known and equal; else NEVER.
         """
         before, at = self.heartbeat
         self.heartbeat = content_hash, now

@@ -1,8 +1,8 @@
 """The bound on the bytes of metadata and assignments of all members.
 
 A client may give a member 16 MiB of metadata, and Kafka keeps it. If there is no room for the metadata in an event, the
-copy keeps the group without it. The group's members, state and generation stay correct. DescribeGroups is left to the
-broker until the broker has described the group again while there is room.
+copy keeps the group without the metadata. The group's members, state and generation stay correct. The broker answers
+DescribeGroups for such a group, until there is room again and the copy has adopted a new description of the group.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,8 @@
 """The surviving records of one partition of `__consumer_offsets`, by group.
 
-`PartitionLog` replays the records by the rules of Kafka's OffsetMetadataManager.replay. Offsets of a transaction are
-pending until the transaction's control record is read.
+`PartitionLog` replays the records by the rules of Kafka's OffsetMetadataManager.replay. Records with a damaged key are
+skipped and counted. Offsets of a transaction are pending until the transaction's control record is read: a commit
+marker makes them committed, an abort marker drops them.
 
 Values are kept raw and are decoded by their readers, because most values are overwritten before any reader needs them.
 Memory grows with the number of surviving keys, not with the length of the log.
@@ -154,7 +155,10 @@ class PartitionLog:
                 yield
 
     def _store(self, records: Iterable[Record]) -> None:
-        """Stores records that belong to no transaction. A load spends most of its time in this loop."""
+        """Stores records that belong to no transaction.
+
+        A load spends most of its time in this loop, so the loop reads keys itself, not through `offsets_topic`.
+        """
         groups, changed, commit_keys = self.groups, self.changed, self._commit_keys
         for _, _, key, value in records:
             try:
@@ -190,7 +194,7 @@ class PartitionLog:
                 commit_keys[group.group_id, key[end:]] = None
 
     def _remove(self, group: LoggedGroup, name: bytes, key_suffix: bytes) -> None:
-        """Removes an offset of which a tombstone was read."""
+        """Removes an offset whose tombstone was read."""
         if group.offsets.pop(key_suffix, None) is not None:
             group.removed += 1
         if self.awaited:

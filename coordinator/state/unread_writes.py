@@ -52,7 +52,7 @@ class UnreadWrites:
             self.until = self._done_by
 
     def begin_of(self, group_id: str) -> None:
-        """Notes that a write to this group is sent, of which only the group could be decoded."""
+        """Notes that a write to this group is sent. Only the group of the write could be decoded."""
         count, until = self._by_group.get(group_id, (0, NEVER))
         self._by_group[group_id] = count + 1, until
 

@@ -38,7 +38,8 @@ from group_sidecar.coordinator.wire.group_apis import consumer_leaving, joining_
 def request_events(exchange: Exchange) -> Sequence[AnyEvent]:
     """Returns the events of a request that is sent to the broker.
 
-    A join counts towards the group's size from then on. Replies to other members may show a leave before its own reply.
+    A join counts towards the group's size from then on. The reply to another member may show a departure before the
+    leaving member has its reply.
     """
     request = exchange.request
     if isinstance(request, JoinGroupRequest):
@@ -115,17 +116,18 @@ GROUP_WRITE_KEYS = GROUP_API_KEYS - {
 }
 """The API keys of requests that may change a group."""
 GROUP_ONLY_KEYS = frozenset({int(ApiKey.SHARE_GROUP_HEARTBEAT), int(ApiKey.STREAMS_GROUP_HEARTBEAT)})
-"""Write requests of which only the group id is read. It is their first field in every version, and all versions are
-flexible."""
+"""Write requests whose group id is the only field that is read. The group id is their first field in every version, and
+all versions are flexible."""
 MEMBER_PRESERVING_WRITES = frozenset({TxnOffsetCommitRequest.KEY, OffsetDeleteRequest.KEY, DeleteGroupsRequest.KEY})
 """Write requests that change only the offsets of a group that has members. Kafka deletes only groups without
 members."""
-_GROUP_SECOND = frozenset({TxnOffsetCommitRequest.KEY, EndTxnRequest.KEY, DeleteGroupsRequest.KEY})
+_OTHER_FIRST_FIELD = frozenset({TxnOffsetCommitRequest.KEY, EndTxnRequest.KEY, DeleteGroupsRequest.KEY})
+"""Write requests whose first field is not the id of one group."""
 
 
 def group_in_frame(api_key: int, frame: bytes) -> str | None:
     """Returns the group that an undecodable request names in its first field, or None if that field is not a group."""
-    if api_key in _GROUP_SECOND:
+    if api_key in _OTHER_FIRST_FIELD:
         return None
     flexible = api_key in GROUP_ONLY_KEYS or APIS[api_key].flexible(int.from_bytes(frame[2:4], "big"))
     try:

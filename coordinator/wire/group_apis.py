@@ -110,7 +110,7 @@ def join(exchange: Exchange, request: JoinGroupRequest, reply: JoinGroupResponse
         )
     else:
         yield JoinRejected(group_id=group, sent_at=exchange.sent_at, joining=joining, error_code=reply.error_code)
-        refused = reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED  # Kafka removes a member that it rejects so.
+        refused = reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED  # Kafka then removes the member.
         if request.member_id and (refused or reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID):
             yield MemberUnknown(
                 group_id=group, sent_at=exchange.sent_at, member_id=request.member_id, group_is_full=refused

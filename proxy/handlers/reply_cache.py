@@ -79,7 +79,7 @@ class ReplyCache:
         """Returns the last answer, or None if it was built from another state."""
         if not question.reply or question.state_key != state_key:
             return None
-        self._traffic.remembered(question.key[0])
+        self._traffic.answered_from_cache(question.key[0])
         return question.reply
 
     def put(self, question: CachedRequest, state_key: Hashable, reply: bytes) -> None:

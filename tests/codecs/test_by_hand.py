@@ -61,8 +61,8 @@ def topics_by_hand(topics: tuple[OffsetFetchResponseTopic, ...], version: int) -
 def test_encoded_offsets_match_schema(version: int, drawn: OffsetFetchResponse) -> None:
     """The hand-written OffsetFetch encoder produces the same bytes as the schema's encoder."""
     said = brought_down(drawn, version)
-    told = [(each.group_id, each.topics) for each in said.groups] if version >= 8 else [("g", said.topics)]
-    by_hand = fetches.encode_reply(version, [(group, topics_by_hand(topics, version)) for group, topics in told])
+    asked = [(each.group_id, each.topics) for each in said.groups] if version >= 8 else [("g", said.topics)]
+    by_hand = fetches.encode_reply(version, [(group, topics_by_hand(topics, version)) for group, topics in asked])
     assert by_hand == encode(said, version)
 
 

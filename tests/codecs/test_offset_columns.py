@@ -33,8 +33,8 @@ def raw(version: int, offset: int, epoch: int, metadata: str, behind: bytes = b"
 
 
 def one_by_one(version: int, indexes: Sequence[int], values: Sequence[bytes]) -> bytes:
-    told = [(index, *decode_offset_value(value)[:3]) for index, value in zip(indexes, values, strict=True)]
-    return b"".join(encode_partition(version, *each) for each in told)
+    decoded = [(index, *decode_offset_value(value)[:3]) for index, value in zip(indexes, values, strict=True)]
+    return b"".join(encode_partition(version, *each) for each in decoded)
 
 
 OFFSETS, EPOCHS = st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-(1 << 31), (1 << 31) - 1)

@@ -45,8 +45,8 @@ def test_kafka_python_reads_written_batch(codec: Codec, records: list[tuple[int,
     assert found.validate_crc()
     assert (found.producer_id, found.producer_epoch, found.base_sequence) == (7, 3, 11)
     assert found.attributes & 0x07 == codec
-    told = [(record.offset, record.timestamp, record.key, record.value, record.headers) for record in found]
-    assert told == [(offset, *record, []) for offset, record in enumerate(records)]
+    shown = [(record.offset, record.timestamp, record.key, record.value, record.headers) for record in found]
+    assert shown == [(offset, *record, []) for offset, record in enumerate(records)]
 
 
 def test_size_is_known_before_encoding() -> None:

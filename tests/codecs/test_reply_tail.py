@@ -120,8 +120,8 @@ def test_any_bytes_end_the_search(key: int, version: int, body: bytes) -> None:
     assert at < len(body)
 
 
-def test_number_of_six_bytes_is_refused() -> None:
-    """A number of more than five bytes is refused, and a count of four billion entries ends with the reply."""
+def test_too_large_numbers_are_refused() -> None:
+    """A varint of six bytes is refused. A count of four billion entries is refused where the reply ends."""
     program = TAIL_PROGRAMS[ApiKey.FETCH, 16]
     start = b"\0\0\0\7" + b"\0" + bytes(10)
     with pytest.raises(DecodeError, match="five bytes"):
@@ -130,7 +130,7 @@ def test_number_of_six_bytes_is_refused() -> None:
         find_tail(program, start + b"\xff\xff\xff\xff\x0f" + bytes(5000))
 
 
-def test_every_layout_is_kafkas() -> None:
+def test_layouts_match_kafka() -> None:
     """The table has each version of each reply in which Kafka 4.4 has addresses after all other fields."""
     expected = {
         (schemas.key(f"{name}Request"), version): True

@@ -166,7 +166,7 @@ def judged_while_as_many_joins_are_unanswered(manager: GroupMetadataManager, mem
     assert manager.view_with_occupancy("g", NOW + 2).occupancy.parked == members
 
 
-def leader_is_told_of_others(manager: GroupMetadataManager, members: int, *, static: bool) -> Iterator[None]:
+def leader_gets_roster(manager: GroupMetadataManager, members: int, *, static: bool) -> Iterator[None]:
     group = describe(manager, members, static=static)
     sent = joining(members + 1, member=member_id(0))
     manager.apply([JoinSent(group_id="g", sent_at=NOW + 1, joining=sent)], NOW + 1)
@@ -231,8 +231,8 @@ CASES: dict[str, Case] = {
     "described": described_while_as_many_joins_were_lost,
     "judged": judged_while_as_many_joins_were_lost,
     "judged, unanswered": judged_while_as_many_joins_are_unanswered,
-    "leader is told": partial(leader_is_told_of_others, static=False),
-    "leader is told, static": partial(leader_is_told_of_others, static=True),
+    "leader gets roster": partial(leader_gets_roster, static=False),
+    "leader gets roster, static": partial(leader_gets_roster, static=True),
     "all join again": all_static_members_join_again,
     "log": log_tells_of_others,
 }

@@ -175,8 +175,8 @@ class ModelGroup:
         """Stores the offsets of a commit."""
         for topic in request.topics:
             for p in topic.partitions:
-                told = (p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "")
-                self.offsets[topic.name, p.partition_index] = told
+                stored = (p.committed_offset, p.committed_leader_epoch, p.committed_metadata or "")
+                self.offsets[topic.name, p.partition_index] = stored
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         """Removes the offsets that a request names, and returns the reply."""
@@ -195,8 +195,8 @@ class ModelGroup:
         """The reply that contains all offsets, in the form of OffsetFetch v2 to v7."""
         return OffsetFetchResponse(
             topics=tuple(
-                OffsetFetchResponseTopic(name=name, partitions=(_fetched_partition(partition, *told),))
-                for (name, partition), told in self.offsets.items()
+                OffsetFetchResponseTopic(name=name, partitions=(_fetched_partition(partition, *stored),))
+                for (name, partition), stored in self.offsets.items()
             )
         )
 

@@ -63,8 +63,8 @@ class ModelLog:
     def _records(self, group: ModelGroup) -> dict[bytes, bytes | None]:
         """The records of a group by key. None for a group record that need not be written."""
         records: dict[bytes, bytes | None] = {}
-        for (topic, partition), told in group.offsets.items():
-            offset, epoch, metadata = told
+        for (topic, partition), encoded in group.offsets.items():
+            offset, epoch, metadata = encoded
             value = OffsetCommitValue(offset=offset, leader_epoch=epoch, metadata=metadata, commit_timestamp=0)
             key = OffsetCommitKey(group_id=group.group_id, topic=topic, partition=partition)
             records[encode_key(KeyType.OFFSET_COMMIT, key)] = encode_value(value, 3)
@@ -166,9 +166,9 @@ def batch(
 
 
 def _record(delta: int, key: bytes, value: bytes | None) -> bytes:
-    told = b"\0\0" + _varint(delta) + _varint(len(key)) + key
-    told += _varint(-1) if value is None else _varint(len(value)) + value
-    return _varint(len(told) + 1) + told + b"\0"
+    encoded = b"\0\0" + _varint(delta) + _varint(len(key)) + key
+    encoded += _varint(-1) if value is None else _varint(len(value)) + value
+    return _varint(len(encoded) + 1) + encoded + b"\0"
 
 
 def _varint(value: int) -> bytes:

@@ -25,7 +25,7 @@ def counted() -> Counted:
 def test_member_cost_is_constant(case: str, counted: Counted) -> None:
     """Each member of a large group costs less than 1.2 times the instructions of a member in a small group."""
     few, many = counted[case]
-    assert few > FEW, "less than one instruction for each member"
+    assert few > FEW, "fewer instructions than members, so the count is wrong"
     assert many / MANY < 1.2 * few / FEW
 
 

@@ -46,8 +46,8 @@ def take_over(copy: Copy, leader_epoch: int = 5, *, serves: bool = True) -> None
 def cause(copy: Copy, number: int = 2) -> RebalanceCause:
     """The leader joins again unchanged. Returns the cause of the rebalance that its join starts."""
     [started] = of(is_let_in(copy, sends_join(copy), number), RebalanceStarted)
-    told: RebalanceCause = started.cause
-    return told
+    found: RebalanceCause = started.cause
+    return found
 
 
 def syncs(copy: Copy, *partitions: int) -> list[Fact]:
@@ -61,8 +61,8 @@ def syncs(copy: Copy, *partitions: int) -> list[Fact]:
 
 @pytest.mark.parametrize("passed", [0.0, 2.0, 1000.0])
 @pytest.mark.parametrize(("before", "epoch"), [(4, 5), (-1, -1), (0, 1)])
-@pytest.mark.parametrize(("after", "told"), [(SOON, MOVED), (LATE, REJOINED)])
-def test_takeover_causes_rejoin(before: int, epoch: int, passed: float, after: float, told: RebalanceCause) -> None:
+@pytest.mark.parametrize(("after", "expected"), [(SOON, MOVED), (LATE, REJOINED)])
+def test_takeover_causes_rejoin(before: int, epoch: int, passed: float, after: float, expected: RebalanceCause) -> None:
     """After the broker takes a partition over, the leader's rejoin has the cause COORDINATOR_MOVED, and later
     LEADER_REJOINED.
     """
@@ -71,7 +71,7 @@ def test_takeover_causes_rejoin(before: int, epoch: int, passed: float, after: f
     take_over(copy, epoch)
     assert copy.log_says(GROUP) == []
     copy.now += after
-    assert cause(copy) is told
+    assert cause(copy) is expected
 
 
 @pytest.mark.parametrize("epoch", [5, -1])
@@ -88,7 +88,7 @@ def test_regained_partition_counts_as_move(epoch: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "epoch", "after", "told"),
+    ("first", "epoch", "after", "expected"),
     [
         (None, 0, SOON, REJOINED),  # The partition had no leader before this broker.
         (0, 0, SOON, REJOINED),  # The copy did not know of its leadership yet.
@@ -98,7 +98,7 @@ def test_regained_partition_counts_as_move(epoch: int) -> None:
         (None, 3, LATE, REJOINED),
     ],
 )
-def test_first_look_at_leading_broker(first: int | None, epoch: int, after: float, told: RebalanceCause) -> None:
+def test_first_look_at_leading_broker(first: int | None, epoch: int, after: float, expected: RebalanceCause) -> None:
     """If the broker already leads the partition at the first look, a rejoin soon afterwards has the cause UNKNOWN,
     except in leader epoch 0.
     """
@@ -106,12 +106,12 @@ def test_first_look_at_leading_broker(first: int | None, epoch: int, after: floa
     take_over(copy, epoch)
     copy.log_says(GROUP)
     copy.now += after
-    assert cause(copy) is told
+    assert cause(copy) is expected
 
 
 @pytest.mark.parametrize("read_anew", ["failed", "lost connection"])
-@pytest.mark.parametrize(("after", "told"), [(SOON, MOVED), (LATE, REJOINED)])
-def test_reload_keeps_time_of_move(read_anew: str, after: float, told: RebalanceCause) -> None:
+@pytest.mark.parametrize(("after", "expected"), [(SOON, MOVED), (LATE, REJOINED)])
+def test_reload_keeps_time_of_move(read_anew: str, after: float, expected: RebalanceCause) -> None:
     """A reload of a partition does not change the time of its move."""
     copy = found(leader_epoch=4)
     take_over(copy)
@@ -125,7 +125,7 @@ def test_reload_keeps_time_of_move(read_anew: str, after: float, told: Rebalance
         list(copy.follower.connection_lost(copy.now, coordinator_loaded=False))
         copy.log_says(generation(2, a=(0, 1)))
         copy.follower.coordinator_loaded(0, copy.now)
-    assert cause(copy, 3) is told
+    assert cause(copy, 3) is expected
 
 
 def test_younger_group_has_not_moved() -> None:
@@ -137,9 +137,9 @@ def test_younger_group_has_not_moved() -> None:
     assert cause(copy) is REJOINED
 
 
-@pytest.mark.parametrize(("after", "told"), [(SOON, UNKNOWN), (LATE, REJOINED)])
+@pytest.mark.parametrize(("after", "expected"), [(SOON, UNKNOWN), (LATE, REJOINED)])
 @pytest.mark.parametrize("other", ["joins", "leaves"])
-def test_later_event_is_not_the_cause(other: str, after: float, told: RebalanceCause) -> None:
+def test_later_event_is_not_the_cause(other: str, after: float, expected: RebalanceCause) -> None:
     """A join or leave after the leader's rejoin is not the cause of its rebalance."""
     copy = found(leader_epoch=None)
     take_over(copy)
@@ -151,7 +151,7 @@ def test_later_event_is_not_the_cause(other: str, after: float, told: RebalanceC
         facts = is_let_in(copy, joining)
     else:
         facts = copy.wire_says(MembersLeft, members=(("b", None),))
-    assert [(started.cause, started.by.member_id) for started in of(facts, RebalanceStarted)] == [(told, "a")]
+    assert [(started.cause, started.by.member_id) for started in of(facts, RebalanceStarted)] == [(expected, "a")]
 
 
 # Order of arrival.
@@ -202,8 +202,8 @@ def test_first_rejoiner_is_named() -> None:
     assert (started.cause, started.by.member_id) == (MOVED, "b")
 
 
-@pytest.mark.parametrize(("epoch", "told"), [(5, MOVED), (4, UNKNOWN)])
-def test_long_rebalance_keeps_first_cause(epoch: int, told: RebalanceCause) -> None:
+@pytest.mark.parametrize(("epoch", "expected"), [(5, MOVED), (4, UNKNOWN)])
+def test_long_rebalance_keeps_first_cause(epoch: int, expected: RebalanceCause) -> None:
     """A rebalance that takes long keeps the cause that counted at its first join."""
     copy = found(leader_epoch=4)
     take_over(copy, epoch)
@@ -211,11 +211,11 @@ def test_long_rebalance_keeps_first_cause(epoch: int, told: RebalanceCause) -> N
     joining = sends_join(copy)
     copy.now += LATE
     [started] = of(is_let_in(copy, joining), RebalanceStarted)
-    assert started.cause is told
+    assert started.cause is expected
 
 
-@pytest.mark.parametrize(("after", "told"), [(SOON, MOVED), (LATE, REJOINED)])
-def test_slow_broker_load_extends_move(after: float, told: RebalanceCause) -> None:
+@pytest.mark.parametrize(("after", "expected"), [(SOON, MOVED), (LATE, REJOINED)])
+def test_slow_broker_load_extends_move(after: float, expected: RebalanceCause) -> None:
     """The time for the cause COORDINATOR_MOVED starts when the broker has loaded the partition."""
     copy = found(leader_epoch=4)
     take_over(copy, serves=False)
@@ -224,7 +224,7 @@ def test_slow_broker_load_extends_move(after: float, told: RebalanceCause) -> No
     copy.follower.coordinator_loaded(0, copy.now)
     assert copy.follower.partitions.states == {0: PartitionState.OWNED}
     copy.now += after
-    assert cause(copy) is told
+    assert cause(copy) is expected
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
@@ -238,7 +238,9 @@ def test_sessions_start_after_broker_load(exclusive: bool) -> None:
     assert swept(copy.manager, copy.now) == []
     facts = is_let_in(copy, sends_join(copy))
     assert [started.cause for started in of(facts, RebalanceStarted)] == [MOVED]
-    assert [gone.how for gone in of(facts, MemberGone)] == [Departure.DROPPED], "nobody was silent for a session"
+    assert [gone.how for gone in of(facts, MemberGone)] == [Departure.DROPPED], (
+        "no session has expired since the broker loaded the partition"
+    )
 
 
 def test_join_precedes_expiry_after_load() -> None:
@@ -275,7 +277,7 @@ def test_not_coordinator_during_takeover() -> None:
     copy.log_says(GROUP)
     assert copy.wire_says(CoordinatorMoved) == []
     copy.follower.coordinator_loaded(0, copy.now + 2)
-    assert copy.wire_says(CoordinatorMoved) == [], "it was asked before"
+    assert copy.wire_says(CoordinatorMoved) == [], "the request was sent before the broker had loaded the partition"
     assert cause(copy) is MOVED
 
 
@@ -298,16 +300,16 @@ def test_new_partitions_beat_moved_cause(epoch: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocols", "told"),
+    ("protocols", "expected"),
     [(("range", "sticky"), MOVED), (("sticky",), RebalanceCause.SUBSCRIPTION_CHANGED)],
 )
-def test_follower_rejoins_after_move(protocols: tuple[str, ...], told: RebalanceCause) -> None:
+def test_follower_rejoins_after_move(protocols: tuple[str, ...], expected: RebalanceCause) -> None:
     """A follower's rejoin after a move has the cause COORDINATOR_MOVED if it offers the logged protocol."""
     copy = found(leader_epoch=4)
     take_over(copy)
     copy.log_says(generation(1, a=(0,), b=(1,)))
     [started] = of(is_let_in(copy, sends_join(copy, "b", protocols)), RebalanceStarted)
-    assert started.cause is told
+    assert started.cause is expected
 
 
 # The earlier leader.

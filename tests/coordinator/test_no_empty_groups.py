@@ -19,27 +19,27 @@ from tests.coordinator.model_log import Entry, batch
 
 def described(manager: GroupMetadataManager, state: GroupState, at: float, *members: str) -> None:
     """Applies the broker's description of group g."""
-    told = tuple(
+    described_members = tuple(
         DescribedMember(member_id=m, instance_id=None, client_id="c", client_host="/h", metadata=b"", assignment=b"")
         for m in members
     )
     kind, as_of = "consumer" if members else "", manager.changes_of("g")[0]
     event = GroupDescribed(
-        group_id="g", sent_at=at, state=state, protocol_type=kind, protocol="", members=told, as_of=as_of
+        group_id="g", sent_at=at, state=state, protocol_type=kind, protocol="", members=described_members, as_of=as_of
     )
     manager.apply([event], at)
 
 
 def generation(number: int, *members: str) -> Entry:
     """Returns the record of a generation of group g."""
-    told = tuple(
+    logged_members = tuple(
         MemberMetadata(
             member_id=m, client_id="c", client_host="/h", session_timeout=9000, subscription=b"", assignment=b""
         )
         for m in members
     )
     value = GroupMetadataValue(
-        protocol_type="consumer", generation=number, protocol="range", leader=members[0], members=told
+        protocol_type="consumer", generation=number, protocol="range", leader=members[0], members=logged_members
     )
     return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 0)
 
@@ -109,8 +109,8 @@ def test_empty_flag_controls_empty_groups() -> None:
     described(manager, GroupState.DEAD, 1)
     for empty, state in ((True, "Empty"), (False, "Dead")):
         asked = DescribeGroupsRequest(groups=("g",))
-        [told] = describe_groups(asked, 0, {"g": manager.view("g", 1)}, empty=empty).groups
-        assert told.group_state == state
+        [group] = describe_groups(asked, 0, {"g": manager.view("g", 1)}, empty=empty).groups
+        assert group.group_state == state
         body = manager.listing(1).reply(ListGroupsRequest(), 0, empty=empty)
         assert len(decode(ListGroupsResponse, 0, body).groups) == empty
 

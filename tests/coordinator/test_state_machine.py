@@ -44,7 +44,7 @@ SETTLE_SECONDS = 5.0
 """Replaces the time for which commits and members may be unexplained. The runs are shorter than the real time."""
 
 
-Told = dict[tuple[str, int], tuple[int, int, str | None]]
+Offsets = dict[tuple[str, int], tuple[int, int, str | None]]
 
 
 class Copy(RuleBasedStateMachine):
@@ -216,12 +216,12 @@ class Copy(RuleBasedStateMachine):
     # Invariants.
 
     @invariant()
-    def what_may_be_told_is_true(self) -> None:
+    def reported_state_is_the_brokers(self) -> None:
         if not hasattr(self, "world"):
             return
         now = self.world.now()
-        told = {group: self.world.manager.view(group, now) for group in GROUPS}
-        for group, view in told.items():
+        shown = {group: self.world.manager.view(group, now) for group in GROUPS}
+        for group, view in shown.items():
             if view.fallback_reason is None and not self._under_way(group):
                 _agree(view, self.world)
             if view.offsets_fallback_reason is None and not self._under_way(group):
@@ -240,9 +240,9 @@ class Copy(RuleBasedStateMachine):
         self.has_late_replies |= min(sent, default=FOREVER) + SETTLE_SECONDS <= self.world.now()
         assert self.has_late_replies or not any(isinstance(fact, ClientBypassed) for fact in self.world.facts)
 
-    def check_offsets(self, group: str, told: Told) -> None:
+    def check_offsets(self, group: str, shown: Offsets) -> None:
         """Asserts that the copy may report these offsets of a group."""
-        assert told == self._true_offsets(group)
+        assert shown == self._true_offsets(group)
 
     def _is_listed_as_it_is(self, now: float) -> None:
         """Asserts that the maintained list equals a list that is newly built from all groups."""
@@ -301,7 +301,7 @@ def _described(view: GroupView) -> DescribedGroup:
 _FIELDS = ("error_code", "group_id", "group_state", "protocol_type", "protocol_data")
 
 
-def _offsets(view: GroupView) -> Told:
+def _offsets(view: GroupView) -> Offsets:
     return {
         partition: (offset.offset, offset.leader_epoch if offset.epoch_known else 3, offset.metadata)
         for partition, offset in view.offsets.items()
@@ -345,12 +345,12 @@ class Around(Followed):
     def delete_around(self, group: str) -> None:
         self.world.around(DeleteGroupsRequest(groups_names=(group,)), 1, "stranger")
 
-    def check_offsets(self, group: str, told: Told) -> None:
+    def check_offsets(self, group: str, shown: Offsets) -> None:
         log, since = self.world.log, self.world.tail.reached
         assert log is not None
         had = log.had(group, since)
-        for partition in {*told, *(each for offsets in had for each in offsets)}:
-            assert told.get(partition) in [offsets.get(partition) for offsets in had]
+        for partition in {*shown, *(each for offsets in had for each in offsets)}:
+            assert shown.get(partition) in [offsets.get(partition) for offsets in had]
 
 
 class Calm(RuleBasedStateMachine):

@@ -413,21 +413,6 @@ LOST_ID = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.
 """Errors after which a client drops its member id."""
 
 
-def leader_sees_restart(world: World) -> None:
-    """The static member b of group g restarts as b-back. Only the join reply of the leader a shows it."""
-    a, b = Client(world, "a", "g", "i"), Client(world, "b", "g", "j")
-    world.gather(a, b)
-    a.join()
-    b.join()
-    world.settle()
-    b.restart()
-    b.name = "b-back"
-    b.join()
-    world.handle(b.connection)
-    a.join()
-    world.settle(b.connection)
-
-
 def commit_of(
     group_id: str, partition: int, offset: int, generation: int = -1, member_id: str = "", instance: str | None = None
 ) -> OffsetCommitRequest:

@@ -26,14 +26,14 @@ TORN = record(1).to_line()[:-9]
 """An incomplete line, as a killed process may leave it."""
 
 
-def write_on(journal: Journal, told: int, rounds: int | None = None) -> None:
+def write_on(journal: Journal, report: int, rounds: int | None = None) -> None:
     """Writes two records per round, and reports after each round how many are written. Without `rounds`, never ends."""
     seq = itertools.count(1)
     for _ in itertools.count() if rounds is None else range(rounds):
         for _ in range(2):
             journal.append(record(next(seq)))
         journal.write()
-        os.write(told, f"{journal.records_written}\n".encode())
+        os.write(report, f"{journal.records_written}\n".encode())
 
 
 def forked(work: Callable[[int], None]) -> tuple[int, int]:
@@ -80,9 +80,9 @@ def stopped(folder: Path) -> dict[str, int]:
         place.mkdir()
         (place / ".segment-other-00000001.jsonl").write_bytes(record(1).to_line() + TORN)
 
-        def work(told: int, place: Path = place, step: int = step) -> None:
+        def work(report: int, place: Path = place, step: int = step) -> None:
             stop_before(step)
-            write_on(journal(place, place.name), told, rounds=6)
+            write_on(journal(place, place.name), report, rounds=6)
 
         pid, reading = forked(work)
         with os.fdopen(reading) as lines:

@@ -167,8 +167,8 @@ def test_latest_log_end_wins() -> None:
 def test_log_ends_may_change_during_iteration() -> None:
     """Iteration over log ends survives log ends that are removed or added meanwhile."""
     ends = {("t", number): (number, 1.0) for number in range(4)}
-    told = newest_log_ends([ends])
-    assert next(told)[0] == ("t", 0)
+    newest = newest_log_ends([ends])
+    assert next(newest)[0] == ("t", 0)
     del ends["t", 1]
     ends["t", 9] = (9, 1.0)
-    assert [where for where, _ in told] == [("t", 2), ("t", 3)]
+    assert [where for where, _ in newest] == [("t", 2), ("t", 3)]

@@ -139,8 +139,8 @@ def test_snapshot_observations() -> None:
     """A snapshot contains a heartbeat, all groups, their commits and the log ends."""
     limits = {"orders": 5}
     stands = visits_of(STANDING, lambda view: limits.get(view.group_id))
-    told = list(snapshot_observations(stands, STANDING.log_ends.items(), {"groups": 2.0}, now=20.0))
-    assert told == [
+    written = list(snapshot_observations(stands, STANDING.log_ends.items(), {"groups": 2.0}, now=20.0))
+    assert written == [
         (20.0, Heartbeat(sample={"groups": 2.0})),
         (
             20.0,
@@ -174,38 +174,38 @@ def test_snapshot_observations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "written"),
     [
         (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ["empty"]),
         (ErrorCode.NOT_COORDINATOR, ["empty"]),
         (ErrorCode.COORDINATOR_NOT_AVAILABLE, ["empty", "orders"]),
     ],
 )
-def test_other_coordinators_group_is_omitted(error: ErrorCode, told: list[str]) -> None:
+def test_other_coordinators_group_is_omitted(error: ErrorCode, written: list[str]) -> None:
     """A snapshot leaves out a group that is loading or has another coordinator."""
     orders, empty = STANDING.groups
     stands = visits_of(CoordinatorCopy(groups=(empty, replace(orders, error_code=error))))
     seen = [each[1] for each in snapshot_observations(stands, (), {}, now=20.0) if each is not None]
-    assert [body.group for body in seen if isinstance(body, Group)] == told
-    assert [body.group for body in seen if isinstance(body, Commit)] == told[1:]
+    assert [body.group for body in seen if isinstance(body, Group)] == written
+    assert [body.group for body in seen if isinstance(body, Commit)] == written[1:]
 
 
-@pytest.mark.parametrize(("named", "told"), [((), ""), (("uniform",), "uniform"), (("range", "uniform"), "")])
-def test_consumer_group_assignor(named: tuple[str, ...], told: str) -> None:
+@pytest.mark.parametrize(("named", "written"), [((), ""), (("uniform",), "uniform"), (("range", "uniform"), "")])
+def test_consumer_group_assignor(named: tuple[str, ...], written: str) -> None:
     """The assignor of a consumer group is the one that its members name, or empty if they disagree."""
     consumer = ConsumerGroupView(group_id="g", kind=GroupKind.CONSUMER, assignors=named)
     view = GroupView(group_id="g", kind=GroupKind.CONSUMER, state=GroupState.STABLE, consumer=consumer)
     [_, group] = snapshot_observations(visits_of(CoordinatorCopy(groups=(view,))), (), {}, now=20.0)
     assert group is not None
     assert isinstance(group[1], Group)
-    assert group[1].assignor == told
+    assert group[1].assignor == written
 
 
 def test_snapshot_yields_with_walk() -> None:
     """A snapshot yields control where the walk of the groups does."""
     stands = visits_of(STANDING)
-    told = [*snapshot_observations([None, *stands, None], (), {}, now=20.0)]
-    assert [place for place, observation in enumerate(told) if observation is None] == [1, 5]
+    written = [*snapshot_observations([None, *stands, None], (), {}, now=20.0)]
+    assert [place for place, observation in enumerate(written) if observation is None] == [1, 5]
 
 
 def test_non_finite_samples_are_left_out() -> None:

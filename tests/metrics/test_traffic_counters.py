@@ -122,7 +122,7 @@ def test_reply_cache_counters() -> None:
     """Metrics report the answers from the reply cache and its bytes."""
     world = MetricsWorld()
     assert set(world.series("mirror_answers_remembered_total").values()) == {0}
-    world.traffic.remembered(DESCRIBE_GROUPS)
+    world.traffic.answered_from_cache(DESCRIBE_GROUPS)
     world.traffic.reply_cache_bytes += 500
     assert world.value("mirror_answers_remembered_total", api="DescribeGroups") == 1
     assert sum(world.series("mirror_answers_remembered_total").values()) == 1

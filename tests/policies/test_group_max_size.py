@@ -112,10 +112,10 @@ def test_uncertain_join_is_confirmed(
 
 def test_configured_error_code() -> None:
     """A refusal has the configured error code, which is 77 by default."""
-    for settings, told in (({}, 77), ({"error_code": 81}, 81), ({"error_code": "81"}, 81)):
+    for settings, error_code in (({}, 77), ({"error_code": 81}, 81), ({"error_code": "81"}, 81)):
         verdict = joins(view(STABLE, "a"), "", limit=1, **settings)
         assert isinstance(verdict, Refuse)
-        assert verdict.error_code == told
+        assert verdict.error_code == error_code
     assert policy(limit=1).error_codes == {77, 81}
 
 
@@ -148,9 +148,9 @@ def test_uncertain_consumer_group() -> None:
     confirmation.
     """
     unread = view(STABLE, "ab", certain=False, kind=GroupKind.CONSUMER)
-    assert isinstance(beats(unread, "z"), Refuse), "a count at the limit is one, whoever else is in"
-    assert beats(unread, "z", 5) is ALLOW, "it may have come in before"
-    assert beats(view(STABLE, "ab", certain=False), "z") is CONFIRM, "the broker can say, where it is a classic one"
+    assert isinstance(beats(unread, "z"), Refuse), "the observed members alone reach the limit"
+    assert beats(unread, "z", 5) is ALLOW, "the member may have joined unobserved"
+    assert beats(view(STABLE, "ab", certain=False), "z") is CONFIRM, "the broker can describe a classic group"
 
 
 def test_classic_member_uses_consumer_limit() -> None:

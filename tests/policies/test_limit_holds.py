@@ -164,7 +164,7 @@ def test_last_rejoiner_is_removed() -> None:
     a.join(("range", "sticky"))
     late.join()
     world.settle()
-    assert late.refused == 0, "while a rebalance is prepared there is room for it"
+    assert late.refused == 0, "a rebalance that is being prepared has room for the join"
     b.join()
     world.settle()
     assert b.refused == 1
@@ -180,13 +180,13 @@ def test_issued_id_does_not_block_rebalance() -> None:
     world.gather(a)
     c.join()
     world.settle()
-    assert c.member_id, "there was room when it asked"
+    assert c.member_id, "the group had room when the id was issued"
     b.join()
     world.settle()
     for _ in range(2):
         a.go_on()
         world.settle()
-    assert (a.synced, b.synced) == (False, False), "the rebalance waits for c"
+    assert (a.synced, b.synced) == (False, False), "the rebalance waits for a join with the issued id"
     c.join()
     world.settle()
     assert c.refused == 1

@@ -1,4 +1,4 @@
-"""The information at the beginning of a Fetch reply."""
+"""`partitions_with_high_watermark` reads the partitions of a Fetch reply that has arrived only in part."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -17,11 +17,11 @@ from group_sidecar.codecs.schema import encode
 from tests.codecs.declarations import brought_down
 from tests.codecs.strategies import per_message, structs
 
-Told = list[tuple[str, UUID, int, int, int]]
+PartitionRows = list[tuple[str, UUID, int, int, int]]
 HIGH_WATERMARK = 0x0102030405060708
 
 
-def told(topics: Iterable[FetchableTopicResponse]) -> Told:
+def partition_rows(topics: Iterable[FetchableTopicResponse]) -> PartitionRows:
     """Returns the information about each partition, in the order of the reply."""
     return [
         (topic.topic, topic.topic_id, each.partition_index, each.error_code, each.high_watermark)
@@ -36,9 +36,9 @@ def told(topics: Iterable[FetchableTopicResponse]) -> Told:
 def test_partial_reply_matches_whole_reply(version: int, data: st.DataObject) -> None:
     """Partitions read from a truncated Fetch reply are a prefix of those read from the whole reply."""
     reply = brought_down(data.draw(structs(FetchResponse)), version)
-    body, whole = encode(reply, version), told(reply.responses)
-    assert told(partitions_with_high_watermark(version, body)) == whole
-    cut = told(partitions_with_high_watermark(version, body[: data.draw(st.integers(0, len(body)))]))
+    body, whole = encode(reply, version), partition_rows(reply.responses)
+    assert partition_rows(partitions_with_high_watermark(version, body)) == whole
+    cut = partition_rows(partitions_with_high_watermark(version, body[: data.draw(st.integers(0, len(body)))]))
     assert cut == whole[: len(cut)]
 
 
@@ -54,8 +54,14 @@ def test_partition_needs_only_high_watermark(version: int) -> None:
     body = encode(reply, version)
     for count in (1, 2):
         end = body.index((HIGH_WATERMARK + count - 1).to_bytes(8)) + 8
-        assert told(partitions_with_high_watermark(version, body[: end - 1])) == told(reply.responses)[: count - 1]
-        assert told(partitions_with_high_watermark(version, body[:end])) == told(reply.responses)[:count]
+        assert (
+            partition_rows(partitions_with_high_watermark(version, body[: end - 1]))
+            == partition_rows(reply.responses)[: count - 1]
+        )
+        assert (
+            partition_rows(partitions_with_high_watermark(version, body[:end]))
+            == partition_rows(reply.responses)[:count]
+        )
 
 
 @pytest.mark.parametrize("version", FetchResponse.VERSIONS)

@@ -28,7 +28,7 @@ MESSAGES: tuple[type[Struct], ...] = (GroupMetadataRequest, GroupMetadataRespons
 MEMBER = Kip40Member(
     member_id="m", member_host="/10.0.0.1", client_id="c", member_metadata=b"\1\2", member_assignment=b"\3"
 )
-TOLD = Kip40Group(
+DESCRIBED = Kip40Group(
     error_code=0,
     group_id="g",
     coordinator=Kip40Coordinator(id=7, host="host", port=9092),
@@ -36,7 +36,7 @@ TOLD = Kip40Group(
     member_metadata=Kip40MemberMetadata(leader="m", members=(MEMBER,)),
 )
 REQUEST_BYTES = (b"\1", b"\0", b"\0\0\0\2", b"\0\1g", b"\0\3\xc3\xa9h")
-TOLD_BYTES = (
+DESCRIBED_BYTES = (
     b"\0\0",  # the error
     b"\0\1g",
     b"\0\0\0\7\0\4host\0\0\x23\x84",
@@ -60,9 +60,12 @@ VECTORS: list[tuple[Struct, bytes]] = [
     (GroupMetadataResponse(groups=()), b"\0\0\0\0"),
     (
         GroupMetadataResponse(
-            groups=(TOLD, Kip40Group(error_code=16, group_id="h", coordinator=Kip40Coordinator(id=8, host="x", port=1)))
+            groups=(
+                DESCRIBED,
+                Kip40Group(error_code=16, group_id="h", coordinator=Kip40Coordinator(id=8, host="x", port=1)),
+            )
         ),
-        b"".join((b"\0\0\0\2", *TOLD_BYTES, *ELSEWHERE_BYTES)),
+        b"".join((b"\0\0\0\2", *DESCRIBED_BYTES, *ELSEWHERE_BYTES)),
     ),
 ]
 

@@ -137,7 +137,7 @@ def _change(offsets: CommittedOffsets, what: str, partition: TopicPartition, val
 
 
 MORE = 3 * MAX_ROWS_PER_PART
-"""The number of partitions, more than one encoded part holds."""
+"""A number of partitions that fills three encoded parts."""
 
 
 @pytest.mark.parametrize("logged", [True, False])
@@ -148,16 +148,16 @@ def test_only_changed_parts_are_encoded(
     """After a change of one offset, EncodedFetch re-encodes only the part that contains this offset. Without a change,
     it re-encodes nothing.
     """
-    world, told = World(logged=logged), set[int]()
+    world, encoded_indexes = World(logged=logged), set[int]()
     offsets = world.offsets["g"]
 
     def one(version: int, index: int, offset: int, epoch: int, metadata: str | None) -> bytes:
-        told.add(index)
+        encoded_indexes.add(index)
         return encode_partition(version, index, offset, epoch, metadata)
 
     def many(version: int, indexes: bytes, values: Sequence[object]) -> bytes | None:
         if (rows := encode_uniform_rows(version, indexes, values)) is not None:
-            told.update(unpack_indexes(indexes))
+            encoded_indexes.update(unpack_indexes(indexes))
         return rows
 
     monkeypatch.setattr(encoded_offsets, "encode_partition", one)
@@ -166,14 +166,14 @@ def test_only_changed_parts_are_encoded(
         _change(offsets, "log" if logged else "commit", ("t1", index), raw(1, 0, "") if logged else CommittedOffset(1))
     request = OffsetFetchRequest(group_id="g", topics=topics)
     world.check(request, 7)
-    assert told == set(range(MORE))
-    told.clear()
+    assert encoded_indexes == set(range(MORE))
+    encoded_indexes.clear()
     offsets.wire_offsets["t1", 42] = CommittedOffset(2, at=5.0)
     world.check(request, 7)
-    assert told == set(range(MAX_ROWS_PER_PART))
-    told.clear()
+    assert encoded_indexes == set(range(MAX_ROWS_PER_PART))
+    encoded_indexes.clear()
     world.check(request, 7)
-    assert told == set()
+    assert encoded_indexes == set()
 
 
 @pytest.mark.parametrize("logged", [True, False])

@@ -94,9 +94,9 @@ def test_unstable_members_have_no_metadata(version: int, state: GroupState) -> N
     """While a group rebalances, DescribeGroups lists the members without a protocol, metadata and assignments."""
     reply = described(version, group(state=state))
     assert isinstance(reply, DescribeGroupsResponse)
-    (told,) = reply.groups
-    assert (told.group_state, told.protocol_type, told.protocol_data) == (state, "consumer", "")
-    assert [(m.member_id, m.client_host, m.member_metadata, m.member_assignment) for m in told.members] == [
+    (reported,) = reply.groups
+    assert (reported.group_state, reported.protocol_type, reported.protocol_data) == (state, "consumer", "")
+    assert [(m.member_id, m.client_host, m.member_metadata, m.member_assignment) for m in reported.members] == [
         ("m1", "/1.2.3.4", b"", b""),
         ("m2", "/1.2.3.5", b"", b""),
     ]
@@ -144,7 +144,7 @@ def test_describe_keeps_order_and_duplicates() -> None:
     """DescribeGroups describes groups in the order of the request and repeats a group that the request repeats."""
     views = {"g": group(), "h": group("h")}
     reply = group_replies.describe_groups(DescribeGroupsRequest(groups=("h", "g", "h")), 5, views)
-    assert [told.group_id for told in reply.groups] == ["h", "g", "h"]
+    assert [reported.group_id for reported in reply.groups] == ["h", "g", "h"]
 
 
 # OffsetFetch.
@@ -175,18 +175,18 @@ def topics_asked(version: int, *asked: tuple[str, tuple[int, ...]]) -> tuple[Off
 
 def some(version: int) -> tuple[OffsetFetchResponseTopic, ...]:
     """Returns the reply's topics for a request of ASKED."""
-    told = (partition(version, 1, 7, 3, "x"), partition(version, 2, -1, -1, ""))
+    partitions = (partition(version, 1, 7, 3, "x"), partition(version, 2, -1, -1, ""))
     return (
-        OffsetFetchResponseTopic(name="t", partitions=told),
+        OffsetFetchResponseTopic(name="t", partitions=partitions),
         OffsetFetchResponseTopic(name="nope", partitions=(partition(version, 0, -1, -1, ""),)),
     )
 
 
 def every(version: int) -> tuple[OffsetFetchResponseTopic, ...]:
     """Returns the reply's topics for a request of all OFFSETS."""
-    told = (partition(version, 0, 9, -1, None), partition(version, 1, 7, 3, "x"))
+    partitions = (partition(version, 0, 9, -1, None), partition(version, 1, 7, 3, "x"))
     return (
-        OffsetFetchResponseTopic(name="t", partitions=told),
+        OffsetFetchResponseTopic(name="t", partitions=partitions),
         OffsetFetchResponseTopic(name="u", partitions=(partition(version, 0, 8, -1, ""),)),
     )
 
@@ -261,8 +261,8 @@ def test_topic_ids_in_v10() -> None:
     whole = by_id(None, names)
     assert asked is not None
     assert whole is not None
-    told = {topic.topic_id: topic.partitions for topic in asked.groups[0].topics}
-    assert told == {T: (partition(10, 1, 7, 3, "x"),)}
+    partitions = {topic.topic_id: topic.partitions for topic in asked.groups[0].topics}
+    assert partitions == {T: (partition(10, 1, 7, 3, "x"),)}
     assert {topic.topic_id: len(topic.partitions) for topic in whole.groups[0].topics} == {T: 2, U: 1}
     on_the_wire(whole, 10)
 
@@ -308,10 +308,10 @@ def test_describe_groups_reports_group_error(version: int) -> None:
 @pytest.mark.parametrize("version", range(7))
 def test_describe_groups_rejects_consumer_group(version: int) -> None:
     """DescribeGroups reports a consumer group as Dead, and since v6 as not a classic group."""
-    (told,) = described(version, group(kind=GroupKind.CONSUMER)).groups  # type: ignore[attr-defined]
-    assert (told.group_state, told.members, told.protocol_type) == ("Dead", (), "")
+    (reported,) = described(version, group(kind=GroupKind.CONSUMER)).groups  # type: ignore[attr-defined]
+    assert (reported.group_state, reported.members, reported.protocol_type) == ("Dead", (), "")
     missing = (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
-    assert (told.error_code, told.error_message) == (missing if version >= 6 else (ErrorCode.NONE, None))
+    assert (reported.error_code, reported.error_message) == (missing if version >= 6 else (ErrorCode.NONE, None))
 
 
 @pytest.mark.parametrize("version", range(1, 10))
@@ -323,11 +323,11 @@ def test_offset_fetch_error_place_by_version(version: int) -> None:
     )
     reply = group_replies.offset_fetch(request, version, {"g": group(error_code=LOADING)}, {})
     assert reply is not None
-    told = on_the_wire(reply, version)
-    assert isinstance(told, OffsetFetchResponse)
-    partitions = [p.error_code for topic in told.topics for p in topic.partitions]
-    groups = [(each.error_code, each.topics) for each in told.groups]
+    reported = on_the_wire(reply, version)
+    assert isinstance(reported, OffsetFetchResponse)
+    partitions = [p.error_code for topic in reported.topics for p in topic.partitions]
+    groups = [(each.error_code, each.topics) for each in reported.groups]
     expected: Any = ([], 0, [(LOADING, ())])
     if version < 8:
         expected = ([LOADING, LOADING], 0, []) if version == 1 else ([], LOADING, [])
-    assert (partitions, told.error_code, groups) == expected
+    assert (partitions, reported.error_code, groups) == expected

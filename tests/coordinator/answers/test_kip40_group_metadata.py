@@ -60,7 +60,7 @@ def view(state: GroupState = GroupState.STABLE, **assignments: bytes) -> GroupVi
     return GroupView(group_id="g", state=state, generation=5, leader="m1", protocol="range", members=members)
 
 
-def told(state: Kip40State, metadata: Kip40GroupMetadata, members: Kip40MemberMetadata = NOBODY) -> Kip40Group:
+def kip40_group(state: Kip40State, metadata: Kip40GroupMetadata, members: Kip40MemberMetadata = NOBODY) -> Kip40Group:
     assert metadata.state == state
     return Kip40Group(error_code=0, group_id="g", coordinator=HERE, group_metadata=metadata, member_metadata=members)
 
@@ -78,13 +78,15 @@ def member(member_id: str, host: str, assignment: bytes) -> Kip40Member:
 def test_memberless_group_has_no_metadata(state: str) -> None:
     """A dead or empty group is reported as Dead without protocol, generation and members."""
     found = kip40_group_metadata(described(state), KNOWN, HERE, with_members=True)
-    assert found == told(Kip40State.DEAD, Kip40GroupMetadata(state=0, protocol_type="", generation=-1, protocol=""))
+    assert found == kip40_group(
+        Kip40State.DEAD, Kip40GroupMetadata(state=0, protocol_type="", generation=-1, protocol="")
+    )
 
 
 def test_loading_group_is_initializing() -> None:
     """A group whose coordinator is loading is reported as Initializing without metadata and members."""
     found = kip40_group_metadata(described("", 14, m1=b"a"), KNOWN, HERE, with_members=True)
-    assert found == told(Kip40State.INITIALIZING, Kip40GroupMetadata(state=1)) == kip40_initializing("g", HERE)
+    assert found == kip40_group(Kip40State.INITIALIZING, Kip40GroupMetadata(state=1)) == kip40_initializing("g", HERE)
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "AwaitingSync"])
@@ -92,7 +94,7 @@ def test_rebalance_shows_previous_generation(state: str) -> None:
     """A rebalancing group is reported with its previous generation and protocol and without members."""
     found = kip40_group_metadata(described(state, m1=b""), KNOWN, HERE, with_members=True)
     before = Kip40GroupMetadata(state=2, protocol_type="consumer", generation=5, protocol="of before")
-    assert found == told(Kip40State.REBALANCING, before)
+    assert found == kip40_group(Kip40State.REBALANCING, before)
 
 
 @pytest.mark.parametrize("with_members", [True, False])
@@ -101,7 +103,7 @@ def test_stable_group_shows_members(with_members: bool) -> None:
     found = kip40_group_metadata(described(m1=b"a", m2=b"b"), KNOWN, HERE, with_members=with_members)
     members = Kip40MemberMetadata(leader="m1", members=(member("m1", "/9.9.9.9", b"a"), member("m2", "/9.9.9.9", b"b")))
     metadata = Kip40GroupMetadata(state=3, protocol_type="consumer", generation=5, protocol="range")
-    assert found == told(Kip40State.STABLE, metadata, members if with_members else NOBODY)
+    assert found == kip40_group(Kip40State.STABLE, metadata, members if with_members else NOBODY)
 
 
 def test_group_id_not_found_is_dead() -> None:

@@ -32,7 +32,7 @@ class Plain:
     def view(self, group_id: str) -> GroupView:
         return GroupView(group_id=group_id, state=self.state, kind=self.kind, protocol_type=self.protocol_type)
 
-    def lacking(self, now: float) -> FallbackReason | None:
+    def doubt_at(self, now: float) -> FallbackReason | None:
         return FallbackReason.IN_DOUBT if now >= self.doubtful_from else None
 
 
@@ -50,8 +50,8 @@ class World:
         group = self.groups.get(group_id)
         if group is None:
             return ListingEntry(None)
-        lacking = group.lacking(now)
-        return ListingEntry(entry(group.view(group_id)), lacking, FOREVER if lacking else group.doubtful_from)
+        doubt_at = group.doubt_at(now)
+        return ListingEntry(entry(group.view(group_id)), doubt_at, FOREVER if doubt_at else group.doubtful_from)
 
     def put(self, group_id: str, group: Plain | None) -> None:
         if group is None:
@@ -60,13 +60,13 @@ class World:
             self.groups[group_id] = group
         self.changed.add(group_id)
 
-    def told(self, request: ListGroupsRequest, version: int) -> set[ListedGroup]:
+    def reported(self, request: ListGroupsRequest, version: int) -> set[ListedGroup]:
         reply = decode(ListGroupsResponse, version, self.listing.reply(request, version))
         assert reply.error_code == reply.throttle_time_ms == 0
         assert len(reply.groups) == len(set(reply.groups))
         return set(reply.groups)
 
-    def anew(self, request: ListGroupsRequest, version: int) -> set[ListedGroup]:
+    def rebuilt(self, request: ListGroupsRequest, version: int) -> set[ListedGroup]:
         """Returns the list, newly built from all groups."""
         views = (group.view(name) for name, group in self.groups.items())
         groups = list_groups(request, views)
@@ -118,9 +118,9 @@ def test_listing_matches_fresh_list(steps: list[tuple[str, object, object]]) -> 
             assert isinstance(one, int)
             assert isinstance(other, ListGroupsRequest)
             world.listing.refresh(now)
-            doubtful = {group.lacking(now) for group in world.groups.values()} - {None}
+            doubtful = {group.doubt_at(now) for group in world.groups.values()} - {None}
             assert world.listing.fallback_reason(now) == (FallbackReason.IN_DOUBT if doubtful else None)
-            assert world.told(other, one) == world.anew(other, one)
+            assert world.reported(other, one) == world.rebuilt(other, one)
 
 
 def test_refresh_checks_only_changed_groups() -> None:
@@ -136,7 +136,7 @@ def test_refresh_checks_only_changed_groups() -> None:
     world.listing.refresh(9.5)
     assert world.looks == 4
     world.listing.refresh(10.0)
-    assert world.looks == 7  # The former deadline of a has passed too, so a is evaluated once in vain.
+    assert world.looks == 7  # Group a is evaluated once in vain, because its former deadline has passed.
 
 
 def test_listing_updates_in_steps() -> None:
@@ -174,8 +174,8 @@ def test_only_changed_shard_is_joined_again() -> None:
     for _ in world.listing.update_in_steps(2.0):
         pass
     assert groups.joins == first + 1
-    told = decode(ListGroupsResponse, 4, world.listing.reply(request, 4))
-    assert {group.group_id for group in told.groups} == {f"group-{n}" for n in range(1000)} - {"group-7"}
+    reported = decode(ListGroupsResponse, 4, world.listing.reply(request, 4))
+    assert {group.group_id for group in reported.groups} == {f"group-{n}" for n in range(1000)} - {"group-7"}
     assert groups.joins == first + 1
 
 
@@ -188,7 +188,7 @@ def test_many_protocol_types_share_one_form(version: int) -> None:
     for number in range(200):
         world.put(f"group-{number}", Plain(protocol_type=f"made-up-{number}"))
     world.listing.refresh(1.0)
-    assert world.told(request, version) == world.anew(request, version)
+    assert world.reported(request, version) == world.rebuilt(request, version)
     assert len(world.listing._form(version).kinds) == 1
 
 
@@ -211,7 +211,7 @@ def test_changed_group_is_encoded_again(version: int) -> None:
     for protocol_type in ("", "consumer", "connect"):
         world.put("a", Plain(protocol_type=protocol_type))
         world.listing.refresh(0.0)
-        assert world.told(request, version) == world.anew(request, version)
+        assert world.reported(request, version) == world.rebuilt(request, version)
 
 
 def test_one_doubtful_group_is_checked_again() -> None:
@@ -342,7 +342,7 @@ def test_groups_with_one_difference_stay_apart() -> None:
         world.put("g" * (number + 1), group)
     world.listing.refresh(0.0)
     for version in VERSIONS:
-        assert world.told(ListGroupsRequest(), version) == world.anew(ListGroupsRequest(), version)
+        assert world.reported(ListGroupsRequest(), version) == world.rebuilt(ListGroupsRequest(), version)
 
 
 def test_first_doubtful_group_in_constant_time() -> None:

@@ -1,4 +1,4 @@
-"""The lookup that walks a mapping finds the same values as a lookup key by key."""
+"""`Lookup`, which walks a whole mapping, finds the same values as one access per key."""
 
 from hypothesis import given
 from hypothesis import strategies as st

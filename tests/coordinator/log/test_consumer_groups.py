@@ -103,7 +103,7 @@ def test_consumer_member_joins_and_leaves() -> None:
     assert gone.how is Departure.LEFT
     assert (copy.view().state, copy.view().fallback_reason) == (GroupState.EMPTY, FallbackReason.VERSION)
     assert copy.beat(epoch=-1) == []
-    assert isinstance(copy.beat()[0], MemberJoined), "with the same id, which the client makes"
+    assert isinstance(copy.beat()[0], MemberJoined), "a consumer chooses its member id itself and keeps it"
     assert copy.view().state is GroupState.STABLE
 
 
@@ -195,7 +195,7 @@ def test_classic_member_joins_consumer_group() -> None:
     assert isinstance(joined, MemberJoined)
     assert (copy.view().kind, copy.members()) == (GroupKind.CONSUMER, {"m", "new"})
     facts = copy.say(MembersLeft, members=(("m", None),))
-    assert [type(fact) for fact in facts] == [MemberGone], "the others see no rebalance"
+    assert [type(fact) for fact in facts] == [MemberGone], "the other members see no rebalance"
     assert copy.view().state is GroupState.STABLE
 
 

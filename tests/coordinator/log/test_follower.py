@@ -103,8 +103,8 @@ class Reader:
 
     def stored(self, sent_at: float, now: float, **offsets: int) -> None:
         """Applies a commit that the wire showed."""
-        told = {("t", int(name[1:])): CommittedOffset(value, 1, "m", now) for name, value in offsets.items()}
-        self.manager.apply([OffsetsStored(group_id="g", sent_at=sent_at, offsets=told)], now)
+        stored = {("t", int(name[1:])): CommittedOffset(value, 1, "m", now) for name, value in offsets.items()}
+        self.manager.apply([OffsetsStored(group_id="g", sent_at=sent_at, offsets=stored)], now)
 
 
 # Loading and tailing.
@@ -120,7 +120,7 @@ def test_loaded_member_session_restarts() -> None:
     reader.read((encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)), at=100)
     assert swept(reader.manager, 109) == []
     assert reader.manager.view("g", 109).fallback_reason is not None, (
-        "it was not heard of, and may have been silent for long"
+        "the member's last request was not seen, so its session may have expired"
     )
     assert [fact.how for fact in swept(reader.manager, 111) if isinstance(fact, MemberGone)] == [Departure.EXPIRED]
 
@@ -279,7 +279,7 @@ def test_later_commit_beats_earlier_transaction() -> None:
     reader.append(offset(0, 6), offset(1, 7), producer=PRODUCER)
     reader.append(offset(0, 8))
     reader.catch_up(1, 1)
-    assert reader.offsets(1) is FallbackReason.UNSTABLE, "it is open all the same"
+    assert reader.offsets(1) is FallbackReason.UNSTABLE, "the transaction is still open"
     reader.end(COMMIT)
     reader.catch_up(1, 1)
     assert reader.offsets(1) == {T0: 8, T1: 7}
@@ -321,10 +321,10 @@ def test_older_record_keeps_newer_commit() -> None:
     assert reader.offsets(2) == {T0: 7}
     reader.append(offset(0, 6))
     reader.catch_up(1.5, 2.5)
-    assert reader.offsets(2.5) == {T0: 7}, "it was asked for before the commit was acknowledged"
+    assert reader.offsets(2.5) == {T0: 7}, "the Fetch was sent before the commit was acknowledged"
     reader.append(offset(0, 7), offset(0, 8))
     reader.catch_up(2.6, 2.7)
-    assert reader.offsets(2.7) == {T0: 8}, "by now the log says all of it, in the right order"
+    assert reader.offsets(2.7) == {T0: 8}, "the log now has both commits in order"
 
 
 def test_shared_copy_waits_on_difference() -> None:
@@ -425,7 +425,7 @@ def test_loaded_groups_have_generation() -> None:
     reader = Reader(load=[generation(4), offset(0, 5, "simple")])
     view = reader.manager.view("g", 1)
     assert (view.state, view.generation, view.protocol_type) == (GroupState.EMPTY, 4, "consumer")
-    assert view.fallback_reason is FallbackReason.COLD, "others may be joining where nobody sees them"
+    assert view.fallback_reason is FallbackReason.COLD, "other clients may join without this sidecar"
     assert reader.manager.view("simple", 1).state is GroupState.EMPTY
 
 
@@ -555,7 +555,7 @@ def test_commit_stays_after_group_deletion(exclusive: bool) -> None:
     reader.stored(1.5, 1.6, p0=7)
     reader.read(offset(1, 6), at=1.4)
     assert reader.offsets(1.6) is FallbackReason.IN_DOUBT  # Another client may have created the group again.
-    assert reader.shown(1.6) == {T0: 7, T1: 6}, "metrics and pages show the commit meanwhile"
+    assert reader.shown(1.6) == {T0: 7, T1: 6}, "metrics and pages show the commit"
     reader.read(offset(0, 7), at=2)
     assert reader.offsets(2) == {T0: 7, T1: 6}
     assert not reader.log.awaited
@@ -803,7 +803,7 @@ def test_consumer_group_is_answered_from_log() -> None:
     assert [member.member_id for member in view.members] == ["a"]
     assert (reader.manager.consumer_fallback_reason("g", 1), reader.offsets(1)) == (None, {T0: 5})
     assert reader.manager.consumer_fallback_reason("nope", 1) is FallbackReason.COLD, (
-        "a classic one may be joining for the first time"
+        "a classic member may be joining a new group"
     )
 
 
@@ -815,7 +815,9 @@ def test_changing_heartbeat_waits_for_log() -> None:
     reader.manager.apply([heartbeat(changes=True, at=2)], 2)
     assert reader.manager.consumer_fallback_reason("g", 2) is FallbackReason.IN_DOUBT
     reader.catch_up(1.5, 2.5)
-    assert reader.manager.consumer_fallback_reason("g", 2.5) is FallbackReason.IN_DOUBT, "it was asked for before"
+    assert reader.manager.consumer_fallback_reason("g", 2.5) is FallbackReason.IN_DOUBT, (
+        "the Fetch was sent before the heartbeat"
+    )
     reader.read(*new_group(member=False), (Records().member("a").records.popitem()[0], None), at=3)
     assert reader.manager.consumer_fallback_reason("g", 3) is None
     assert reader.manager.view("g", 3).state is GroupState.EMPTY
@@ -893,7 +895,7 @@ def test_downgraded_group_is_in_doubt() -> None:
     here = DescribedMember(
         member_id="b", instance_id=None, client_id="c", client_host="/h", metadata=b"", assignment=b""
     )
-    told = GroupDescribed(
+    description = GroupDescribed(
         group_id="g",
         sent_at=3,
         state=GroupState.PREPARING_REBALANCE,
@@ -902,7 +904,7 @@ def test_downgraded_group_is_in_doubt() -> None:
         members=(here,),
         as_of=reader.manager.changes_of("g")[0],
     )
-    reader.manager.apply([told], 3)
+    reader.manager.apply([description], 3)
     assert reader.manager.view("g", 3).state is GroupState.PREPARING_REBALANCE
     assert reader.manager.group_fallback_reason("g", 3) is FallbackReason.IN_DOUBT
 
@@ -952,7 +954,7 @@ def test_members_keep_described_order() -> None:
     def records(epoch: int) -> list[Entry]:
         return list(Records().group(epoch, epoch).member("a").current("a", epoch).member("b").records.items())
 
-    def told(*members: str) -> ConsumerGroupDescribed:
+    def ordered(*members: str) -> ConsumerGroupDescribed:
         as_of = reader.manager.changes_of("g")[0]
         return ConsumerGroupDescribed(
             group_id="g", sent_at=1, assignor="uniform", has_error_message=False, members=members, as_of=as_of
@@ -965,9 +967,9 @@ def test_members_keep_described_order() -> None:
 
     reader = Reader(load=records(7))
     assert order() is None
-    reader.manager.apply([told("b", "a", "c")], 1)
-    assert order() is None, "it is not of these members"
-    reader.manager.apply([told("b", "a")], 1)
+    reader.manager.apply([ordered("b", "a", "c")], 1)
+    assert order() is None, "the description has other members"
+    reader.manager.apply([ordered("b", "a")], 1)
     assert (order(), reader.manager.default_assignor) == (["b", "a"], "uniform")
     reader.read(*records(8), at=2)
     assert order() == ["b", "a"]
@@ -986,16 +988,16 @@ def test_overtaken_commit_is_in_doubt() -> None:
     assert reader.offsets(1.4) == {T0: 5}
 
 
-@pytest.mark.parametrize(("existed", "told"), [(False, {T0: 5}), (True, FallbackReason.IN_DOUBT)])
+@pytest.mark.parametrize(("existed", "expected"), [(False, {T0: 5}), (True, FallbackReason.IN_DOUBT)])
 def test_unseen_recreation_is_not_reported_gone(
-    existed: bool, told: dict[tuple[str, int], int] | FallbackReason
+    existed: bool, expected: dict[tuple[str, int], int] | FallbackReason
 ) -> None:
     """A deleted group that another client recreates unseen still exists: it has its offset or is IN_DOUBT."""
     reader = Reader()
     reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0, existed=existed)], 1.1)
     assert reader.offsets(1.1) == {}
     reader.read(offset(0, 5), at=1.2)
-    assert reader.offsets(1.2) == told
+    assert reader.offsets(1.2) == expected
     for at in (1.3, 1.2 + AWAITED_SECONDS):
         reader.catch_up(at, at)
     assert reader.offsets(1.2 + AWAITED_SECONDS) == {T0: 5}

@@ -266,7 +266,7 @@ def test_unexplained_records_are_bounded() -> None:
 
 def generation(number: int, *members: str) -> Entry:
     """Returns the record of a generation."""
-    told = tuple(
+    members_of_record = tuple(
         MemberMetadata(
             member_id=name,
             client_id=f"client-{name}",
@@ -278,14 +278,14 @@ def generation(number: int, *members: str) -> Entry:
         for name in members
     )
     value = GroupMetadataValue(
-        protocol_type="consumer", generation=number, protocol="range", leader=members[0], members=told
+        protocol_type="consumer", generation=number, protocol="range", leader=members[0], members=members_of_record
     )
     return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)
 
 
 def describe(reader: Reader, at: float, *members: str, state: GroupState = GroupState.STABLE) -> list[ClientBypassed]:
     """Applies a description by the broker, and returns the clients that bypassed the sidecar."""
-    told = tuple(
+    members_of_record = tuple(
         DescribedMember(
             member_id=name, instance_id=None, client_id=f"client-{name}", client_host="/h", metadata=b"", assignment=b""
         )
@@ -293,7 +293,13 @@ def describe(reader: Reader, at: float, *members: str, state: GroupState = Group
     )
     as_of = reader.manager.changes_of("g")[0]
     event = GroupDescribed(
-        group_id="g", sent_at=at, state=state, protocol_type="consumer", protocol="range", members=told, as_of=as_of
+        group_id="g",
+        sent_at=at,
+        state=state,
+        protocol_type="consumer",
+        protocol="range",
+        members=members_of_record,
+        as_of=as_of,
     )
     return [fact for fact in reader.manager.apply([event], at) if isinstance(fact, ClientBypassed)]
 
@@ -326,7 +332,9 @@ def test_bypassing_member_is_counted_once() -> None:
     [fact] = describe(reader, at, "a")
     assert fact.member is not None
     assert (fact.member.member_id, fact.member.client_id, fact.member.client_host) == ("a", "client-a", "/h")
-    assert [fact for fact in swept(reader.manager, at + 60) if isinstance(fact, MemberGone)] == [], "it is not gone"
+    assert [fact for fact in swept(reader.manager, at + 60) if isinstance(fact, MemberGone)] == [], (
+        "the broker still has the member"
+    )
     assert describe(reader, at + 60, "a") == []
     assert (reader.manager.exclusivity.members, reader.manager.exclusivity.last_at) == (1, at + 60)
 
@@ -475,7 +483,9 @@ def test_bypass_leaves_classic_groups_to_broker() -> None:
     assert len(bypassed(reader, at)) == 1
     assert not reader.manager.view_with_occupancy("g", at).occupancy.certain
     cold = FallbackReason.COLD
-    assert reasons(at) == reasons(at + DOUBT_SECONDS - 1) == (cold, cold, None), "the log has all offsets"
+    assert reasons(at) == reasons(at + DOUBT_SECONDS - 1) == (cold, cold, None), (
+        "the log has all offsets, also those of bypassing clients"
+    )
     heartbeat(reader, at + DOUBT_SECONDS - 0.5)
     assert reasons(at + DOUBT_SECONDS) == (None, None, None)
 

@@ -136,9 +136,9 @@ def hand_over_syncs(world: World, a: Client, b: Client) -> None:
         world.handle(client.connection)
 
 
-def caused_by(told: RebalanceCompleted | RebalanceStarted) -> str:
+def caused_by(fact: RebalanceCompleted | RebalanceStarted) -> str:
     """Returns the client id of the client that caused a rebalance."""
-    return told.by.client_id if told.by else ""
+    return fact.by.client_id if fact.by else ""
 
 
 # Joins.
@@ -149,15 +149,15 @@ def test_new_member(world: World, version: int) -> None:
     """A new member is the cause of the rebalance, with its member id, reason and counts."""
     a, b = member(world, "a"), member(world, "b", version=version, said=REJOINED if version >= 8 else None)
     stable(world, a)
-    told = rebalanced(world, a, b)
-    assert (told.cause, told.reason, caused_by(told)) == (RebalanceCause.NEW_MEMBER, RebalanceReason.JOIN, "b")
-    assert told.by is not None
-    assert told.by.member_id == b.member_id, "which it had not been given yet when it joined"
-    assert told.said == (b.said or "")
-    assert (told.members, told.joined, told.gone, told.generation) == (2, 1, 0, b.generation)
-    assert told.moved_partitions == 2
+    fact = rebalanced(world, a, b)
+    assert (fact.cause, fact.reason, caused_by(fact)) == (RebalanceCause.NEW_MEMBER, RebalanceReason.JOIN, "b")
+    assert fact.by is not None
+    assert fact.by.member_id == b.member_id, "the fact has the member id that the broker issued after the join"
+    assert fact.said == (b.said or "")
+    assert (fact.members, fact.joined, fact.gone, fact.generation) == (2, 1, 0, b.generation)
+    assert fact.moved_partitions == 2
     [joined] = of(world, MemberJoined)
-    assert (joined.client_id, joined.said) == ("b", told.said)
+    assert (joined.client_id, joined.said) == ("b", fact.said)
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -187,12 +187,12 @@ def test_first_member_causes_rebalance() -> None:
     world.settle()
     begun = world.now()
     world.pass_time(4)
-    told = rebalanced(world, a)
+    fact = rebalanced(world, a)
     [started] = of(world, RebalanceStarted)
-    assert started.at == pytest.approx(begun, abs=0.1), "it was told when the broker answered"
-    assert told.duration_seconds == pytest.approx(told.at - started.at)
-    assert (told.cause, caused_by(told), told.joined, told.moved_partitions) == (RebalanceCause.NEW_MEMBER, "a", 1, 0)
-    assert told.slowest is None, "it was the first, too"
+    assert started.at == pytest.approx(begun, abs=0.1), "the rebalance starts with the join, not with the reply"
+    assert fact.duration_seconds == pytest.approx(fact.at - started.at)
+    assert (fact.cause, caused_by(fact), fact.joined, fact.moved_partitions) == (RebalanceCause.NEW_MEMBER, "a", 1, 0)
+    assert fact.slowest is None, "the group has only one joiner"
 
 
 def test_first_cause_is_kept(world: World) -> None:
@@ -209,9 +209,9 @@ def test_first_cause_is_kept(world: World) -> None:
     d.join()
     world.settle()
     a.heartbeat()
-    told = rebalanced(world, a, c, d)
-    assert (told.cause, caused_by(told)) == (RebalanceCause.NEW_MEMBER, "c")
-    assert (told.members, told.joined, told.gone) == (3, 2, 1)
+    fact = rebalanced(world, a, c, d)
+    assert (fact.cause, caused_by(fact)) == (RebalanceCause.NEW_MEMBER, "c")
+    assert (fact.members, fact.joined, fact.gone) == (3, 2, 1)
 
 
 @pytest.mark.parametrize("slow", ["a", "b"])
@@ -234,11 +234,11 @@ def test_slowest_joiner(world: World, slow: str) -> None:
     last.join()
     world.handle(last.connection)
     world.deliver(first.connection)
-    told = rebalanced(world, a, b, c)
-    assert told.slowest is not None
-    assert (told.slowest.client_id, told.slowest.member_id) == (slow, last.member_id)
-    assert told.slowest.seconds == pytest.approx(4, abs=0.1)
-    assert told.duration_seconds >= told.slowest.seconds
+    fact = rebalanced(world, a, b, c)
+    assert fact.slowest is not None
+    assert (fact.slowest.client_id, fact.slowest.member_id) == (slow, last.member_id)
+    assert fact.slowest.seconds == pytest.approx(4, abs=0.1)
+    assert fact.duration_seconds >= fact.slowest.seconds
 
 
 def test_rebalance_ends_before_next_begins(world: World) -> None:
@@ -305,9 +305,9 @@ def test_slowest_joiner_is_of_last_generation(world: World) -> None:
         c.join()  # Before any member has synced.
         world.settle()
     world.gather(a, b, c, steps=10)
-    [told] = of(world, RebalanceCompleted)
-    assert (told.cause, caused_by(told), told.joined) == (RebalanceCause.NEW_MEMBER, "b", 2)
-    assert told.slowest.seconds < 1 < 4 < told.duration_seconds
+    [fact] = of(world, RebalanceCompleted)
+    assert (fact.cause, caused_by(fact), fact.joined) == (RebalanceCause.NEW_MEMBER, "b", 2)
+    assert fact.slowest.seconds < 1 < 4 < fact.duration_seconds
 
 
 def test_static_restart_causes_no_rebalance(world: World) -> None:
@@ -323,9 +323,9 @@ def test_static_restart_causes_no_rebalance(world: World) -> None:
     world.facts.clear()
     b.leave()
     world.settle()
-    told = rebalanced(world, a)
-    assert (told.joined, told.gone) == (0, 1), "who is back has not come"
-    assert told.moved_partitions == 2
+    fact = rebalanced(world, a)
+    assert (fact.joined, fact.gone) == (0, 1), "a static member that restarts does not count as joined"
+    assert fact.moved_partitions == 2
 
 
 def test_static_restart_with_other_protocols(world: World) -> None:
@@ -357,9 +357,9 @@ def test_changed_subscription_causes_rebalance(world: World) -> None:
     stable(world, a, b)
     b.metadata = subscription("t", "u")
     b.join()
-    told = rebalanced(world, a, b)
-    assert (told.cause, caused_by(told)) == (RebalanceCause.SUBSCRIPTION_CHANGED, "b")
-    assert (told.reason, told.joined, told.gone) == (RebalanceReason.METADATA, 0, 0)
+    fact = rebalanced(world, a, b)
+    assert (fact.cause, caused_by(fact)) == (RebalanceCause.SUBSCRIPTION_CHANGED, "b")
+    assert (fact.reason, fact.joined, fact.gone) == (RebalanceReason.METADATA, 0, 0)
 
 
 def test_leader_changes_subscription(world: World) -> None:
@@ -376,8 +376,8 @@ def test_leader_rejoins(world: World) -> None:
     a, b = member(world, "a"), member(world, "b")
     stable(world, a, b)
     a.join()
-    told = rebalanced(world, a, b)
-    assert (told.cause, caused_by(told), told.moved_partitions) == (RebalanceCause.LEADER_REJOINED, "a", 0)
+    fact = rebalanced(world, a, b)
+    assert (fact.cause, caused_by(fact), fact.moved_partitions) == (RebalanceCause.LEADER_REJOINED, "a", 0)
 
 
 def test_new_partitions_change_cause(world: World) -> None:
@@ -387,9 +387,9 @@ def test_new_partitions_change_cause(world: World) -> None:
     a.partitions = 6
     a.join()
     world.gather(a, b, steps=10)
-    [started], [told] = of(world, RebalanceStarted), of(world, RebalanceCompleted)
-    assert (started.cause, told.cause) == (RebalanceCause.LEADER_REJOINED, RebalanceCause.TOPIC_METADATA)
-    assert (caused_by(told), told.moved_partitions) == ("a", 0)
+    [started], [fact] = of(world, RebalanceStarted), of(world, RebalanceCompleted)
+    assert (started.cause, fact.cause) == (RebalanceCause.LEADER_REJOINED, RebalanceCause.TOPIC_METADATA)
+    assert (caused_by(fact), fact.moved_partitions) == ("a", 0)
 
 
 @pytest.mark.parametrize(
@@ -409,8 +409,8 @@ def test_stated_reason_gives_cause(world: World, said: str, cause: RebalanceCaus
     stable(world, a, b)
     a.said = said
     a.join()
-    told = rebalanced(world, a, b)
-    assert (told.cause, told.said, caused_by(told)) == (cause, said, "a")
+    fact = rebalanced(world, a, b)
+    assert (fact.cause, fact.said, caused_by(fact)) == (cause, said, "a")
 
 
 def test_revoked_partitions_cause_rebalance(world: World) -> None:
@@ -419,8 +419,8 @@ def test_revoked_partitions_cause_rebalance(world: World) -> None:
     stable(world, a, b)
     b.metadata = subscription("t", owned=(2,))
     b.join()
-    told = rebalanced(world, a, b)
-    assert (told.cause, caused_by(told)) == (RebalanceCause.PARTITIONS_REVOKED, "b")
+    fact = rebalanced(world, a, b)
+    assert (fact.cause, caused_by(fact)) == (RebalanceCause.PARTITIONS_REVOKED, "b")
 
 
 def test_changed_user_data_is_new_subscription(world: World) -> None:
@@ -438,8 +438,8 @@ def test_owned_partitions_are_no_new_subscription(world: World) -> None:
     stable(world, a, b)
     b.metadata = subscription("t", owned=(1, 3))
     b.join()
-    told = rebalanced(world, a, b)
-    assert (told.cause, caused_by(told)) == (RebalanceCause.UNKNOWN, "b")
+    fact = rebalanced(world, a, b)
+    assert (fact.cause, caused_by(fact)) == (RebalanceCause.UNKNOWN, "b")
 
 
 def test_later_joiner_is_not_the_cause(world: World) -> None:
@@ -467,14 +467,14 @@ def test_leaving_member_states_reason(world: World) -> None:
     world.settle()
     [gone] = of(world, MemberGone)
     assert (gone.how, gone.said, gone.client_id) == (Departure.LEFT, b.said, "b")
-    told = rebalanced(world, a)
-    assert (told.cause, told.reason, caused_by(told), told.said) == (
+    fact = rebalanced(world, a)
+    assert (fact.cause, fact.reason, caused_by(fact), fact.said) == (
         RebalanceCause.MEMBER_LEFT,
         RebalanceReason.LEAVE,
         "b",
         b.said,
     )
-    assert (told.members, told.joined, told.gone, told.moved_partitions) == (1, 0, 1, 2)
+    assert (fact.members, fact.joined, fact.gone, fact.moved_partitions) == (1, 0, 1, 2)
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -490,8 +490,8 @@ def test_leave_seen_first_by_others(world: World, lost: bool) -> None:
     assert (started.cause, caused_by(started), started.said) == (RebalanceCause.MEMBER_LEFT, "b", "bye")
     if lost:
         world.lose(b.connection)
-    told = rebalanced(world, a)
-    assert (told.cause, told.gone) == (RebalanceCause.MEMBER_LEFT, 1)
+    fact = rebalanced(world, a)
+    assert (fact.cause, fact.gone) == (RebalanceCause.MEMBER_LEFT, 1)
     assert [(gone.how, gone.said) for gone in of(world, MemberGone)] == [(Departure.LEFT, "bye")]
 
 
@@ -516,9 +516,9 @@ def test_admin_removes_member(world: World, kick: str) -> None:
     world.settle()
     [gone] = of(world, MemberGone)
     assert (gone.how, gone.client_id) == (Departure.KICKED, "b")
-    told = rebalanced(world, a)
-    assert (told.cause, caused_by(told)) == (RebalanceCause.MEMBER_REMOVED, "b")
-    assert told.said == how.get("reason", "")
+    fact = rebalanced(world, a)
+    assert (fact.cause, caused_by(fact)) == (RebalanceCause.MEMBER_REMOVED, "b")
+    assert fact.said == how.get("reason", "")
 
 
 def test_sidecar_removes_member(world: World) -> None:
@@ -526,8 +526,8 @@ def test_sidecar_removes_member(world: World) -> None:
     a, b = member(world, "a"), member(world, "b")
     stable(world, a, b)
     world.send(b.connection, LeaveGroupRequest(group_id="g", member_id=b.member_id), 0, "b", removing=True)
-    told = rebalanced(world, a)
-    assert (told.cause, caused_by(told), told.reason) == (RebalanceCause.MEMBER_REMOVED, "b", RebalanceReason.LEAVE)
+    fact = rebalanced(world, a)
+    assert (fact.cause, caused_by(fact), fact.reason) == (RebalanceCause.MEMBER_REMOVED, "b", RebalanceReason.LEAVE)
 
 
 def test_expired_session_causes_rebalance(world: World) -> None:
@@ -543,9 +543,9 @@ def test_expired_session_causes_rebalance(world: World) -> None:
     world.pass_time(SESSION / 2 + 3)
     a.heartbeat()
     world.settle()
-    told = rebalanced(world, a)
-    assert (told.cause, told.reason, caused_by(told)) == (RebalanceCause.SESSION_EXPIRED, RebalanceReason.EXPIRED, "c")
-    assert told.gone == 2
+    fact = rebalanced(world, a)
+    assert (fact.cause, fact.reason, caused_by(fact)) == (RebalanceCause.SESSION_EXPIRED, RebalanceReason.EXPIRED, "c")
+    assert fact.gone == 2
 
 
 def test_session_expires_during_join_rebalance(world: World) -> None:
@@ -561,8 +561,8 @@ def test_session_expires_during_join_rebalance(world: World) -> None:
     world.pass_time(1.5)
     world.sweep()  # For the sidecar both are silent, although a has sent a heartbeat.
     world.settle()
-    told = rebalanced(world, a, c)
-    assert (told.cause, caused_by(told), told.joined, told.gone) == (RebalanceCause.NEW_MEMBER, "c", 1, 1)
+    fact = rebalanced(world, a, c)
+    assert (fact.cause, caused_by(fact), fact.joined, fact.gone) == (RebalanceCause.NEW_MEMBER, "c", 1, 1)
 
 
 def test_group_is_empty_after_last_expiry(world: World) -> None:
@@ -570,8 +570,8 @@ def test_group_is_empty_after_last_expiry(world: World) -> None:
     a, b = member(world, "a"), member(world, "b")
     stable(world, a)
     world.pass_time(SESSION + 1)
-    told = rebalanced(world, b)
-    assert (told.cause, caused_by(told)) == (RebalanceCause.NEW_MEMBER, "b")
+    fact = rebalanced(world, b)
+    assert (fact.cause, caused_by(fact)) == (RebalanceCause.NEW_MEMBER, "b")
 
 
 def test_replaced_member_expires_in_rebalance(world: World) -> None:
@@ -583,10 +583,10 @@ def test_replaced_member_expires_in_rebalance(world: World) -> None:
     b.join()
     world.settle()
     world.pass_time(SESSION + 1)
-    told = rebalanced(world, b)
-    assert (told.cause, caused_by(told), told.joined, told.gone) == (RebalanceCause.NEW_MEMBER, "b", 1, 1)
+    fact = rebalanced(world, b)
+    assert (fact.cause, caused_by(fact), fact.joined, fact.gone) == (RebalanceCause.NEW_MEMBER, "b", 1, 1)
     assert [gone.how for gone in of(world, MemberGone)] == [Departure.EXPIRED]
-    assert told.moved_partitions == 4
+    assert fact.moved_partitions == 4
 
 
 def test_member_without_sync_is_dropped(world: World) -> None:
@@ -615,8 +615,8 @@ def test_counts_restart_after_empty_group(world: World) -> None:
     a, b = member(world, "a"), member(world, "b")
     stable(world, a)
     a.leave()
-    told = rebalanced(world, b)
-    assert (told.cause, told.joined, told.gone, told.moved_partitions) == (RebalanceCause.NEW_MEMBER, 1, 0, 0)
+    fact = rebalanced(world, b)
+    assert (fact.cause, fact.joined, fact.gone, fact.moved_partitions) == (RebalanceCause.NEW_MEMBER, 1, 0, 0)
 
 
 def test_unknown_member_gives_unknown_cause(world: World) -> None:
@@ -658,7 +658,7 @@ def test_coordinator_move_is_reported_once(world: World) -> None:
     stable(world, member(world, "a"))
     [moved] = moves(world)
     assert isinstance(moved, CoordinatorMovedFact)
-    assert moves(world) == [], "once is enough"
+    assert moves(world) == [], "the second NOT_COORDINATOR reports nothing"
 
 
 def test_unknown_group_reports_no_move(world: World) -> None:
@@ -673,7 +673,7 @@ def test_members_with_unseen_history_rejoin(world: World) -> None:
     a.member_id, b.member_id = "a-1", "b-2"
     world.gather(a, b)
     started = of(world, RebalanceStarted)
-    assert {told.cause for told in started} <= {RebalanceCause.UNKNOWN, RebalanceCause.NEW_MEMBER}
+    assert {fact.cause for fact in started} <= {RebalanceCause.UNKNOWN, RebalanceCause.NEW_MEMBER}
 
 
 # Information from assignments.
@@ -683,8 +683,8 @@ def test_unparsable_assignments_have_no_moves(world: World) -> None:
     """Assignments that are not in the consumer protocol give no number of moved partitions."""
     a = Client(world, "a", "g")
     world.gather(a)
-    [told] = of(world, RebalanceCompleted)
-    assert told.moved_partitions is None
+    [fact] = of(world, RebalanceCompleted)
+    assert fact.moved_partitions is None
 
 
 @pytest.mark.parametrize("leader_first", [True, False])
@@ -702,8 +702,8 @@ def test_moves_wait_for_assignments(world: World, leader_first: bool) -> None:
     assert world.view().last_rebalance_at is not None
     stable_at = world.view().last_rebalance_at
     world.deliver(second.connection)
-    [told] = of(world, RebalanceCompleted)
-    assert (told.moved_partitions, told.at) == (2, stable_at)
+    [fact] = of(world, RebalanceCompleted)
+    assert (fact.moved_partitions, fact.at) == (2, stable_at)
 
 
 def test_missing_assignments_time_out(world: World) -> None:
@@ -719,8 +719,8 @@ def test_missing_assignments_time_out(world: World) -> None:
     assert of(world, RebalanceCompleted) == []
     world._now += 2
     world.sweep()
-    [told] = of(world, RebalanceCompleted)
-    assert (told.cause, told.moved_partitions, told.members) == (RebalanceCause.NEW_MEMBER, None, 2)
+    [fact] = of(world, RebalanceCompleted)
+    assert (fact.cause, fact.moved_partitions, fact.members) == (RebalanceCause.NEW_MEMBER, None, 2)
 
 
 def test_disproved_rebalance_reports_start_only(world: World) -> None:

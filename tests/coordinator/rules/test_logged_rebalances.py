@@ -178,7 +178,7 @@ def test_last_member_leaves_without_rebalance() -> None:
     """
     copy = Copy(load=[generation(1, a=(0, 1))])
     facts = copy.log_says(generation(2))
-    assert [type(fact) for fact in facts] == [MemberGone], "there is nobody to rebalance"
+    assert [type(fact) for fact in facts] == [MemberGone], "an Empty group has no rebalance"
     [completed] = of(copy.log_says(generation(3, b=(0, 1))), RebalanceCompleted)
     assert (completed.joined, completed.gone, completed.moved_partitions) == (1, 0, 0)
 
@@ -414,10 +414,14 @@ def test_consumer_member_expires(group: Group, heard: bool, exclusive: bool) -> 
         beat(copy, "b", 5)
     facts = copy.log_says(*group.without("b").at(6).member("a", 0, 1).write())
     [gone], [completed] = of(facts, MemberGone), of(facts, RebalanceCompleted)
-    assert gone.how is (Departure.EXPIRED if heard or exclusive else Departure.DROPPED), "it may have left elsewhere"
+    assert gone.how is (Departure.EXPIRED if heard or exclusive else Departure.DROPPED), (
+        "an unobserved member may have left without this sidecar"
+    )
     assert completed.cause is (RebalanceCause.SESSION_EXPIRED if heard or exclusive else RebalanceCause.UNKNOWN)
     assert kinds(beat(copy, "b", 7, joins=True)) == []
-    assert kinds(copy.log_says(*group.at(7).member("b").write()))[0] is MemberJoined, "it is back under its own id"
+    assert kinds(copy.log_says(*group.at(7).member("b").write()))[0] is MemberJoined, (
+        "the member has joined again under its old id"
+    )
 
 
 def test_admin_removes_consumer_member(group: Group) -> None:
@@ -427,14 +431,16 @@ def test_admin_removes_consumer_member(group: Group) -> None:
     assert isinstance(gone, MemberGone)
     assert gone.how is Departure.KICKED
     behind = copy.log_says(*group.member("a", 0, epoch=5).write())
-    assert of(behind, MemberJoined) == [], "the log is behind"
+    assert of(behind, MemberJoined) == [], "the older record does not bring the member back"
     facts = copy.log_says(*group.without("b").at(6).member("a", 0, 1).write())
     assert of(facts, MemberGone) == []
     [completed] = of(facts, RebalanceCompleted)
     assert (completed.cause, completed.by.member_id, completed.said) == (RebalanceCause.MEMBER_REMOVED, "b", "off")
     assert completed.gone == 1
     back = copy.log_says(*group.at(7).member("a", 0).member("b", 1).write())
-    assert [joined.member_id for joined in of(back, MemberJoined)] == ["b"], "by another way"
+    assert [joined.member_id for joined in of(back, MemberJoined)] == ["b"], (
+        "the member joined again without this sidecar"
+    )
 
 
 def test_removed_member_rejoins_before_log(group: Group) -> None:
@@ -483,7 +489,7 @@ def test_consumer_static_member_returns() -> None:
     group = Group().at(5).member("a1", 0).member("b1", 1)
     copy = Copy(load=group.write(static=True))
     facts = copy.log_says(*group.without("b1").member("b2", 1).write(static=True))
-    assert kinds(facts) == [MemberJoined, MemberGone], "its epoch has not grown"
+    assert kinds(facts) == [MemberJoined, MemberGone], "a static replacement leaves the group epoch unchanged"
     assert of(facts, MemberGone)[0].how is Departure.FENCED
     facts = copy.log_says(*group.at(6).without("b2").member("a1", 0).member("b3", 1, topic="u").write(static=True))
     [completed] = of(facts, RebalanceCompleted)

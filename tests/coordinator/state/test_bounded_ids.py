@@ -55,9 +55,11 @@ def test_forgotten_id_occupies_while_valid() -> None:
     issue(manager, range(MAX_IDS))
     assert parked(manager, joining(-1, member="never issued"), NOW) == 0
     issue(manager, range(MAX_IDS, MAX_IDS + 1))
-    assert parked(manager, joining(-2, member="m-0"), NOW) == 2, "which of both the broker knows is not known any more"
+    assert parked(manager, joining(-2, member="m-0"), NOW) == 2, (
+        "the copy has forgotten which of the two ids the broker issued"
+    )
     later = NOW + SESSION_SECONDS + 1
-    assert parked(manager, joining(-3, member="m-1"), later) == 2, "the broker does not know this one"
+    assert parked(manager, joining(-3, member="m-1"), later) == 2, "the id has expired at the broker"
 
 
 def test_parked_join_outlasts_its_issued_id() -> None:
@@ -68,7 +70,7 @@ def test_parked_join_outlasts_its_issued_id() -> None:
     later = NOW + SESSION_SECONDS + 1
     manager.refresh("g", later)
     assert manager.view_with_occupancy("g", later).occupancy.parked == 1
-    assert parked(manager, joining(1, member="m-1"), later) == 1, "the broker has dropped this id, which was not used"
+    assert parked(manager, joining(1, member="m-1"), later) == 1, "the unused id has expired at the broker"
 
 
 def test_long_issued_id_counts_as_forgotten() -> None:
@@ -133,10 +135,12 @@ def test_left_unused_ids_are_bounded() -> None:
     issue(manager, range(1))
     leave(manager, [f"m-{number}" for number in range(MAX_LEFT_MEMBER_IDS)])
     group = manager.group_metadata_cache["g"]
-    assert group.settled_at == NOW, "what the broker says from now on is all"
+    assert group.settled_at == NOW, "every description from now on is up to date"
     leave(manager, [f"m-{number}" for number in range(MAX_LEFT_MEMBER_IDS, 2 * MAX_LEFT_MEMBER_IDS)])
     assert len(group.left_member_ids) == MAX_LEFT_MEMBER_IDS
-    assert group.settled_at == NOW + LOST_REQUEST_SECONDS, "a late reply may still name one that is not kept"
+    assert group.settled_at == NOW + LOST_REQUEST_SECONDS, (
+        "a late reply may still contain a member whose departure was evicted"
+    )
     assert asked_again(manager, NOW + LOST_REQUEST_SECONDS / 2) is FallbackReason.IN_DOUBT
     assert asked_again(manager, NOW + LOST_REQUEST_SECONDS) is None
 

@@ -29,8 +29,9 @@ from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.coordinator.state.client_hosts import reply_with_true_hosts
 from group_sidecar.coordinator.state.member import Member
 from tests.coordinator.model import Broker
+from tests.coordinator.restarts import SIGNS, leader_sees_restart, restarted, show_client
 from tests.coordinator.rules.test_logged_rebalances import TOPIC, Copy, Group, generation, of
-from tests.coordinator.world import Client, World, leader_sees_restart
+from tests.coordinator.world import Client, World
 
 SIDECAR = "/the-sidecar"
 ASKED = DescribeGroupsRequest(groups=("g",))
@@ -42,18 +43,10 @@ def world() -> World:
     return World(Broker(), seen_at=SIDECAR)
 
 
-def told(world: World, *, true_hosts: bool = True) -> dict[str, str]:
+def hosts_of(world: World, *, true_hosts: bool = True) -> dict[str, str]:
     """Returns the hosts by client id in an answer from the copy."""
     reply = describe_groups(ASKED, 5, {"g": world.view()}, true_hosts=true_hosts)
     return {member.client_id: member.client_host for group in reply.groups for member in group.members}
-
-
-def restarted(world: World, **settings: Any) -> None:
-    """Restarts the sidecar, which then asks the broker for a description of the group."""
-    world.manager = GroupMetadataManager(exclusive=True, **settings)
-    world.manager.set_existing_groups(["g"])
-    world.facts.clear()
-    world.describe()
 
 
 # Classic groups.
@@ -63,9 +56,11 @@ def test_member_has_true_and_broker_host(world: World) -> None:
     """A member has its true host from the wire and, after a description, the host that the broker sees."""
     a = Client(world, "a", "g")
     world.gather(a)
-    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": "/host-of-a"}), "not said yet"
+    assert (hosts_of(world), hosts_of(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": "/host-of-a"}), (
+        "no description has reported the broker's host yet"
+    )
     world.describe()
-    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
+    assert (hosts_of(world), hosts_of(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
     assert [(m.client_host, m.broker_host) for m in world.view().members] == [("/host-of-a", SIDECAR)]
 
 
@@ -75,27 +70,22 @@ def test_log_gives_broker_host(world: World) -> None:
     a = Client(world, "a", "g")
     world.gather(a)
     world.tail.catch_up(world.now())
-    assert (told(world), told(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
+    assert (hosts_of(world), hosts_of(world, true_hosts=False)) == ({"a": "/host-of-a"}, {"a": SIDECAR})
 
 
-@pytest.mark.parametrize("sign", ["heartbeat", "commit", "sync", "join"])
+@pytest.mark.parametrize("sign", SIGNS)
 def test_next_request_gives_true_host(world: World, sign: str) -> None:
     """After a sidecar restart, the next request of a member sets its true host and reports no join."""
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     world.gather(a, b)
     restarted(world)
-    assert told(world) == {"a": SIDECAR, "b": SIDECAR}, "nobody has said a word"
-    b.reconnect()
-    if sign == "commit":
-        b.commit(0, 1)
-    else:
-        {"heartbeat": b.heartbeat, "sync": b.sync, "join": b.join}[sign]()
-    world.settle()
-    if sign == "join":
-        world.gather(a, b)
-    assert told(world)["b"] == "/host-of-b"
-    assert told(world, true_hosts=False) == {"a": SIDECAR, "b": SIDECAR}
-    assert [fact for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)] == [], "it was in all along"
+    assert hosts_of(world) == {"a": SIDECAR, "b": SIDECAR}, "no member has sent a request since the restart"
+    show_client(world, b, sign, a)
+    assert hosts_of(world)["b"] == "/host-of-b"
+    assert hosts_of(world, true_hosts=False) == {"a": SIDECAR, "b": SIDECAR}
+    assert [fact for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)] == [], (
+        "the member was in the group all the time"
+    )
 
 
 def test_new_host_replaces_true_host(world: World) -> None:
@@ -107,12 +97,12 @@ def test_new_host_replaces_true_host(world: World) -> None:
     before = world.manager.changes_of("g")
     a.heartbeat()
     world.settle()
-    assert world.manager.changes_of("g") == before, "nothing is new, and what was answered stays good"
+    assert world.manager.changes_of("g") == before, "the group is unchanged, so cached replies stay valid"
     a.name = "a-moved"
     a.heartbeat()
     world.settle()
     assert world.manager.changes_of("g") > before
-    assert told(world) == {"a": "/host-of-a-moved"}
+    assert hosts_of(world) == {"a": "/host-of-a-moved"}
 
 
 def test_static_restart_keeps_broker_host(world: World) -> None:
@@ -125,8 +115,8 @@ def test_static_restart_keeps_broker_host(world: World) -> None:
     b.restart()
     b.name = "b-back"
     world.gather(a, b)
-    assert told(world) == {"a": "/host-of-a", "b": "/host-of-b-back"}
-    assert told(world, true_hosts=False) == {"a": SIDECAR, "b": "/first"}
+    assert hosts_of(world) == {"a": "/host-of-a", "b": "/host-of-b-back"}
+    assert hosts_of(world, true_hosts=False) == {"a": SIDECAR, "b": "/first"}
     [gone] = [fact for fact in world.facts if isinstance(fact, MemberGone)]
     *_, joined = [fact for fact in world.facts if isinstance(fact, MemberJoined)]
     assert (gone.client_host, joined.client_host) == ("/host-of-b", "/host-of-b-back")
@@ -135,7 +125,7 @@ def test_static_restart_keeps_broker_host(world: World) -> None:
 def test_leader_reply_places_static_member(world: World) -> None:
     """The leader's join reply alone gives the true host of a restarted static member."""
     leader_sees_restart(world)
-    assert told(world)["b"] == "/host-of-b-back"
+    assert hosts_of(world)["b"] == "/host-of-b-back"
     *_, joined = [fact for fact in world.facts if isinstance(fact, MemberJoined)]
     assert joined.client_host == "/host-of-b-back"
 
@@ -150,12 +140,14 @@ def test_missing_broker_host_is_in_doubt(world: World) -> None:
     a = Client(world, "a", "g")
     world.gather(a)
     assert world.manager.group_fallback_reason("g", world.now()) is FallbackReason.IN_DOUBT
-    assert (world.view().fallback_reason, world.listing()) == (None, None), "hosts are neither listed nor counted"
+    assert (world.view().fallback_reason, world.listing()) == (None, None), (
+        "neither the state nor the list of groups contains hosts"
+    )
     world.describe()
     assert world.manager.group_fallback_reason("g", world.now()) is None
     a.heartbeat()
     world.settle()
-    assert told(world, true_hosts=False) == {"a": SIDECAR}
+    assert hosts_of(world, true_hosts=False) == {"a": SIDECAR}
     b = Client(world, "b", "g")
     world.gather(a, b, steps=10)
     assert world.manager.group_fallback_reason("g", world.now()) is FallbackReason.IN_DOUBT
@@ -203,7 +195,7 @@ def test_leave_from_other_host_is_kicked(world: World, events: tuple[type[Any], 
         now = world.now()
         world.apply([kind(group_id="g", sent_at=now, client_host=SIDECAR, **leave)], now)
     [gone] = [fact for fact in world.facts if isinstance(fact, MemberGone)]
-    assert gone.how is Departure.KICKED, "though the broker sees the member there too"
+    assert gone.how is Departure.KICKED, "true hosts are compared, not the hosts that the broker reports"
 
 
 # Groups of KIP-848. The broker sees the host "/h" for their members.
@@ -232,11 +224,11 @@ def test_consumer_heartbeat_gives_true_host() -> None:
     assert beat(copy, "b", "/host-of-b") == []
     changes = copy.manager.changes_of("g")
     assert beat(copy, "b", "/host-of-b") == []
-    assert copy.manager.changes_of("g") == changes, "nothing is new, and what was answered stays good"
+    assert copy.manager.changes_of("g") == changes, "the group is unchanged, so cached replies stay valid"
     assert (described(copy), described(copy, true_hosts=False)) == (["/h", "/host-of-b"], ["/h", "/h"])
     assert [m.client_host for m in copy.manager.view("g", copy.now).members] == ["/h", "/host-of-b"]
     copy.log_says(*group.at(2).member("b", 1, 2).write())
-    assert described(copy) == ["/h", "/host-of-b"], "and the log takes nothing of that back"
+    assert described(copy) == ["/h", "/host-of-b"], "log records keep the true host"
     [gone] = of(copy.log_says(*group.at(3).without("b").write()), MemberGone)
     assert gone.client_host == "/host-of-b"
 
@@ -283,7 +275,7 @@ def test_logged_member_has_broker_host() -> None:
     """A member that only the log reports has the broker's host in its facts."""
     copy = Copy()
     [joined] = of(copy.log_says(generation(1, a=(0,))), MemberJoined)
-    assert joined.client_host == "/h", "it may never pass by"
+    assert joined.client_host == "/h", "no request of the member may ever pass this sidecar"
 
 
 # The broker's own replies.
@@ -296,7 +288,7 @@ def test_true_hosts_replace_broker_hosts() -> None:
     assert isinstance(moved, DescribeGroupsResponse)
     assert [[m.client_host for m in group.members] for group in moved.groups] == [[SIDECAR, "/10.0.0.7"], [SIDECAR]]
     there = tuple(replace(member, client_host=SIDECAR) for member in moved.groups[0].members)
-    assert replace(moved.groups[0], members=there) == reply.groups[0], "and nothing else changes"
+    assert replace(moved.groups[0], members=there) == reply.groups[0], "all other fields stay the same"
     assert moved.groups[1] is reply.groups[1]
 
 
@@ -328,12 +320,17 @@ class Held:
 
 
 def classic(group: str, *members: str) -> DescribedGroup:
-    told = (
+    described_members = (
         DescribedGroupMember(
             member_id=member, client_id="c", client_host=SIDECAR, member_metadata=b"", member_assignment=b"1"
         )
         for member in members
     )
     return DescribedGroup(
-        error_code=0, group_id=group, group_state="Stable", protocol_type="", protocol_data="", members=tuple(told)
+        error_code=0,
+        group_id=group,
+        group_state="Stable",
+        protocol_type="",
+        protocol_data="",
+        members=tuple(described_members),
     )

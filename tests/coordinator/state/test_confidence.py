@@ -101,7 +101,9 @@ def test_description_completes_members(inherited: tuple[World, Client, Client]) 
     world, a, b = inherited
     world.describe()
     assert {member.client_id for member in world.view().members} == {"a", "b"}
-    assert world.view().fallback_reason is FallbackReason.IN_DOUBT, "when they were heard of last is not told"
+    assert world.view().fallback_reason is FallbackReason.IN_DOUBT, (
+        "a description does not contain the time of a member's last request"
+    )
     a.heartbeat()
     world.settle()
     assert world.view().fallback_reason is FallbackReason.IN_DOUBT
@@ -111,7 +113,7 @@ def test_description_completes_members(inherited: tuple[World, Client, Client]) 
     assert (view.fallback_reason, view.generation, view.protocol) == (None, a.generation, "range")
     assert {member.assignment for member in view.members} == {b"a-1", b"b-2"}
     world.pass_time(7)
-    assert world.view().fallback_reason is FallbackReason.IN_DOUBT, "how long their sessions are is not told"
+    assert world.view().fallback_reason is FallbackReason.IN_DOUBT, "a description does not contain session timeouts"
 
 
 def test_stale_heartbeat_gives_no_generation(inherited: tuple[World, Client, Client]) -> None:
@@ -239,7 +241,7 @@ def test_same_description_keeps_generation(world: World) -> None:
     world.describe()
     assert (world.view().generation, world.view().fallback_reason) == (1, None)
     world.pass_time(SESSION_MS / 1000 - 1)
-    assert world.view().fallback_reason is None, "its session is known"
+    assert world.view().fallback_reason is None, "the copy knows the session timeout from the join"
 
 
 def test_unknown_group_is_created_by_description(world: World) -> None:

@@ -80,8 +80,8 @@ def test_commit_creates_offsets_only_group() -> None:
     manager = copy()
     (fact,) = manager.apply([stored(1, 2, p0=5, p1=6)], 2)
     assert fact == OffsetsCommitted(group_id="g", at=2, accepted=2)
-    told = view(manager)
-    assert (told.state, told.protocol_type, told.fallback_reason, told.offsets_fallback_reason) == (
+    shown = view(manager)
+    assert (shown.state, shown.protocol_type, shown.fallback_reason, shown.offsets_fallback_reason) == (
         GroupState.EMPTY,
         "",
         None,
@@ -103,11 +103,11 @@ def test_view_offsets_are_read_only() -> None:
     """The offsets of a view show later commits and cannot be assigned."""
     manager = copy()
     manager.apply([stored(1, 2, p0=5)], 2)
-    told = view(manager)
+    shown = view(manager)
     manager.apply([stored(3, 4, p0=6)], 4)
-    assert told.offsets[T0].offset == 6
+    assert shown.offsets[T0].offset == 6
     with pytest.raises(TypeError):
-        told.offsets[T0] = offset(7, 5)  # type: ignore[index]
+        shown.offsets[T0] = offset(7, 5)  # type: ignore[index]
 
 
 def test_offsets_are_deleted() -> None:
@@ -121,7 +121,7 @@ def test_offsets_are_deleted() -> None:
     manager.apply([OffsetsDeleted(group_id="g", sent_at=5, partitions=(T1,))], 6)
     assert (known(manager), lacking(manager)) == ({}, None)
     assert view(manager).fallback_reason is FallbackReason.IN_DOUBT, (
-        "an Empty group without offsets may be cleared away"
+        "the broker may remove an Empty group without offsets"
     )
 
 
@@ -150,9 +150,11 @@ def test_commits_on_two_connections_may_cross(second: dict[str, Any], doubtful: 
     manager.apply([stored(at=6, p0=6, **second)], 6)
     assert lacking(manager) is (FallbackReason.IN_DOUBT if doubtful else None)
     manager.apply([stored(5.5, 7, second["writer"], p0=7)], 7)
-    assert lacking(manager) is (FallbackReason.IN_DOUBT if doubtful else None), "that was sent before the doubt arose"
+    assert lacking(manager) is (FallbackReason.IN_DOUBT if doubtful else None), (
+        "the commit was sent before the doubt began"
+    )
     manager.apply([stored(8, 9, "3", p1=8)], 9)
-    assert lacking(manager) is (FallbackReason.IN_DOUBT if doubtful else None), "that is another partition"
+    assert lacking(manager) is (FallbackReason.IN_DOUBT if doubtful else None), "the commit is of another partition"
     manager.apply([stored(8, 9, "3", p0=8)], 9)
     assert (lacking(manager), known(manager)[T0]) == (None, 8)
 
@@ -167,7 +169,7 @@ def test_commit_and_deletion_may_cross() -> None:
     manager.apply([learned(manager, 8, whole=False, p0=-1)], 9)
     assert lacking(manager) is None
     manager.apply([stored(6.5, 10, p1=7)], 10)
-    assert lacking(manager) is FallbackReason.IN_DOUBT, "whether it was deleted before or after"
+    assert lacking(manager) is FallbackReason.IN_DOUBT, "the order of the commit and the deletion is unknown"
 
 
 def test_committed_minus_one_looks_absent() -> None:
@@ -200,7 +202,7 @@ def test_lost_commit_may_arrive_late(partitions: Any) -> None:
     manager.apply([OffsetsDoubted(group_id="g", sent_at=3, partitions=partitions, may_create_group=True)], 4)
     assert lacking(manager) is FallbackReason.IN_DOUBT
     manager.apply([learned(manager, 4.5, p0=6, p1=5)], 4.6)
-    assert lacking(manager) is FallbackReason.IN_DOUBT, "it may still be on its way"
+    assert lacking(manager) is FallbackReason.IN_DOUBT, "the lost commit may still arrive"
     manager.apply([learned(manager, 5.5, p0=6, p1=5)], 5.6)
     assert (lacking(manager), known(manager)) == (None, {T0: 6, T1: 5})
 
@@ -212,7 +214,7 @@ def test_lost_commit_may_have_made_group() -> None:
     assert (view(manager).fallback_reason, lacking(manager)) == (FallbackReason.COLD, FallbackReason.COLD)
     assert manager.listing_fallback_reason(5) is FallbackReason.COLD
     manager.apply([OffsetsDoubted(group_id="h", sent_at=3, partitions=(T0,))], 4)
-    assert manager.view("h", 5).fallback_reason is None, "a deletion makes none"
+    assert manager.view("h", 5).fallback_reason is None, "a deletion creates no group"
 
 
 # Lifetimes.
@@ -224,7 +226,7 @@ def test_client_retention_makes_offsets_stale() -> None:
     manager.apply([OffsetsStored(group_id="g", sent_at=1, offsets={T0: offset(5, 2)}, broker_retention=False)], 2)
     assert lacking(manager) is FallbackReason.STALE
     manager.apply([learned(manager, 5, p0=5)], 6)
-    assert lacking(manager) is FallbackReason.STALE, "it may go at any time"
+    assert lacking(manager) is FallbackReason.STALE, "the offset may expire at any time"
 
 
 def test_commit_by_unknown_topic_id() -> None:
@@ -253,7 +255,9 @@ def test_transaction_offsets(committed: bool) -> None:
     manager.apply([TransactionEnded(producer_id=9, committed=committed)], 5)
     assert (known(manager), lacking(manager)) == ({T0: 6 if committed else 5}, FallbackReason.UNSTABLE)
     manager.apply([learned(manager, 9, p0=7)], 10)
-    assert (known(manager), lacking(manager)) == ({T0: 7}, FallbackReason.UNSTABLE), "its marker may come at any time"
+    assert (known(manager), lacking(manager)) == ({T0: 7}, FallbackReason.UNSTABLE), (
+        "the transaction's marker may arrive at any time"
+    )
 
 
 def test_transaction_of_two_groups() -> None:
@@ -290,7 +294,7 @@ def test_broker_report_is_learned() -> None:
     assert known(manager) == {T0: 5}
     manager.apply([learned(manager, 7, p0=5, p2=8)], 8)
     assert (known(manager), lacking(manager)) == ({T0: 5, T2: 8}, None)
-    assert view(manager).offsets[T0].at == 2, "when it was committed is kept"
+    assert view(manager).offsets[T0].at == 2, "an unchanged offset keeps the time of its commit"
 
 
 def test_outdated_report_is_ignored() -> None:
@@ -320,12 +324,12 @@ def test_leader_epoch_is_learned_since_v5() -> None:
     old = {T0: offset(5, 3, "", epoch_known=False)}
     as_of = manager.changes_of("g")[1]
     manager.apply([OffsetsLearned(group_id="g", sent_at=3, offsets=old, absent=(), complete=True, as_of=as_of)], 4)
-    assert not view(manager).offsets[T0].epoch_known, "until now the copy was not sure"
+    assert not view(manager).offsets[T0].epoch_known, "the group's history was unseen, so the known epoch may be wrong"
     manager.apply([learned(manager, 5, p0=5)], 6)
     assert view(manager).offsets[T0].epoch_known
     as_of = manager.changes_of("g")[1]
     manager.apply([OffsetsLearned(group_id="g", sent_at=7, offsets=old, absent=(), complete=True, as_of=as_of)], 8)
-    assert view(manager).offsets[T0].epoch_known, "it is the same that was known"
+    assert view(manager).offsets[T0].epoch_known, "an unchanged offset keeps its known epoch"
 
 
 def test_deleted_topic_makes_offsets_stale() -> None:
@@ -338,7 +342,7 @@ def test_deleted_topic_makes_offsets_stale() -> None:
     assert lacking(manager) is FallbackReason.STALE
     for at in (10.0, 2 + TOPIC_DELETION_SECONDS - 1):
         manager.apply([learned(manager, at, p0=5, p1=6)], at)
-        assert lacking(manager) is FallbackReason.STALE, "the broker may tell what it is about to forget"
+        assert lacking(manager) is FallbackReason.STALE, "the broker may still return an offset that it will remove"
     at = 11 + TOPIC_DELETION_SECONDS
     manager.apply([learned(manager, at, p1=6)], at)
     assert (known(manager), lacking(manager)) == ({T1: 6}, None)
@@ -379,7 +383,7 @@ def test_offset_count_is_bounded() -> None:
     assert (known(manager), lacking(manager), manager.overflowed) == ({T0: 7, T1: 6}, FallbackReason.COLD, 1)
     assert manager.view("h", 7).offsets_fallback_reason is None
     manager.apply([stored(7, 8, p0=9)], 8)
-    assert (known(manager)[T0], manager.overflowed) == (9, 1), "what is kept is kept up to date"
+    assert (known(manager)[T0], manager.overflowed) == (9, 1), "kept offsets are still updated"
     manager.apply([learned(manager, 9, p0=9, p1=6, p2=8)], 10)
     assert lacking(manager) is FallbackReason.COLD
 
@@ -416,7 +420,7 @@ def test_transaction_offsets_are_bounded() -> None:
     manager.apply([pending_of(2, value=7)], 5)
     manager.apply([TransactionEnded(producer_id=2, committed=True)], 6)
     assert (known(manager), tables(manager)) == ({T0: 7}, {"offsets": 3, "open_transactions": 2})
-    assert manager.overflowed == 6, "what is kept is kept up to date"
+    assert manager.overflowed == 6, "kept offsets are still updated"
 
 
 def test_deleted_group_drops_its_transactions() -> None:

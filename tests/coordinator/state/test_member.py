@@ -72,7 +72,7 @@ def test_first_member(world: World) -> None:
     client = Client(world, "a", "g")
     client.join()
     assert (seen(world).fallback_reason, world.awaiting()) == (FallbackReason.IN_DOUBT, frozenset())
-    assert all_groups(world.manager, world.now()) == [], "a reservation is no group"
+    assert all_groups(world.manager, world.now()) == [], "a join in flight creates no group"
     world.settle()
     assert (seen(world).state, seen(world).protocol_type) == (GroupState.EMPTY, "")
     client.join()
@@ -105,7 +105,9 @@ def test_first_generation_facts(world: World) -> None:
     assert (joined.member_id, joined.client_id, joined.client_host) == ("a-1", "a", "/host-of-a")
     assert isinstance(completed, RebalanceCompleted)
     assert (completed.generation, completed.protocol, completed.members) == (1, "range", 1)
-    assert completed.at - completed.duration_seconds == pytest.approx(begun, abs=0.01), "since the first join"
+    assert completed.at - completed.duration_seconds == pytest.approx(begun, abs=0.01), (
+        "the duration counts from the first join"
+    )
     assert seen(world).last_rebalance_at == completed.at
 
 
@@ -147,11 +149,11 @@ def test_sync_replies_in_any_order(world: World, order: tuple[int, ...]) -> None
     for client in (clients[1], clients[2], clients[0]):
         client.sync("new ")
         world.handle(client.connection)
-    told = False
+    confirmed = False
     for number in order:
-        assert seen(world).fallback_reason is (None if told else FallbackReason.IN_DOUBT)
+        assert seen(world).fallback_reason is (None if confirmed else FallbackReason.IN_DOUBT)
         world.deliver(clients[number].connection)
-        told = told or number == 0  # The leader's reply confirms the assignment that the leader sent.
+        confirmed = confirmed or number == 0  # The leader's reply confirms the assignment that the leader sent.
     assert seen(world).fallback_reason is None
     assert {m.member_id: m.assignment for m in seen(world).members} == {
         f"{name}-{n}": f"new {name}-{n}".encode() for n, name in enumerate("abc", 1)
@@ -275,8 +277,8 @@ def test_static_member_returns(world: World, version: int, leader: bool) -> None
     (member,) = (m for m in view.members if m.instance_id == "i")
     assert (view.state, view.fallback_reason) == (GroupState.STABLE, None)
     assert member.member_id == static.member_id != old
-    assert member.client_id == "a", "Kafka keeps what the first join said"
-    assert member.client_host == "/host-of-restarted", "but here it is now"
+    assert member.client_id == "a", "Kafka keeps the client id of the first join"
+    assert member.client_host == "/host-of-restarted", "the host is that of the last join"
     assert (member.metadata, member.assignment) == (b"new", old.encode())
     assert (view.leader == static.member_id) is leader
     gone, joined = facts(world, MemberGone, MemberJoined)
@@ -337,7 +339,9 @@ def test_recreated_group_restarts_generations(world: World) -> None:
     assert names(world) == {second.member_id: "b"}
     world.gather(other, first)
     assert seen(world).fallback_reason is None
-    assert names(world) == {first.member_id: "b", other.member_id: "c"}, "the second was the group's first"
+    assert names(world) == {first.member_id: "b", other.member_id: "c"}, (
+        "the static member keeps the client id of its first join"
+    )
 
 
 # Heartbeats.
@@ -416,7 +420,9 @@ def test_heartbeat_disproves_rebalance(world: World) -> None:
     assert (seen(world).state, seen(world).fallback_reason) == (GroupState.PREPARING_REBALANCE, FallbackReason.IN_DOUBT)
     b.commit(0, 1)
     world.settle()
-    assert seen(world).state is GroupState.PREPARING_REBALANCE, "a commit may come while one is prepared"
+    assert seen(world).state is GroupState.PREPARING_REBALANCE, (
+        "the broker accepts commits while it prepares a rebalance"
+    )
     b.heartbeat()
     world.settle()
     assert (seen(world).state, seen(world).fallback_reason) == (GroupState.STABLE, None)
@@ -580,10 +586,10 @@ def test_session_expires(world: World) -> None:
     world.settle()
     world.pass_time(SESSION / 2 + 1)
     assert seen(world).fallback_reason is FallbackReason.IN_DOUBT
-    assert names(world) == {a.member_id: "a", b.member_id: "b"}, "until the sidecar looks"
+    assert names(world) == {a.member_id: "a", b.member_id: "b"}, "the member stays until the next sweep"
     world.sweep()
     assert names(world) == {a.member_id: "a"}
-    assert seen(world).state is GroupState.STABLE, "only the broker can say more"
+    assert seen(world).state is GroupState.STABLE, "only the broker knows whether a rebalance has begun"
     (gone,) = world.facts
     assert isinstance(gone, MemberGone)
     assert (gone.client_id, gone.how) == ("b", Departure.EXPIRED)

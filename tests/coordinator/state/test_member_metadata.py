@@ -57,7 +57,9 @@ def test_offset_metadata_is_bounded_in_bytes() -> None:
         manager.apply([stored(2, range(first, first + 500), LONGEST)], 2)
     assert manager.overflowed > 0
     assert table_bytes(manager, "offsets") < TABLE_BYTES + 2 * ENOUGH * 250
-    assert manager.view("g", 3).offsets_fallback_reason is FallbackReason.COLD, "others are left to the broker"
+    assert manager.view("g", 3).offsets_fallback_reason is FallbackReason.COLD, (
+        "offsets that are not kept are left to the broker"
+    )
     assert manager.view("h", 3).offsets_fallback_reason is None
     manager.apply([stored(3, range(500), LONGEST, "h")], 3)
     assert manager.view("h", 4).offsets_fallback_reason is FallbackReason.COLD

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import ConsumerJoinSent, ConsumerMemberSeen, MemberSeen, RebalanceSeen
 from group_sidecar.coordinator.model.facts import MemberGone, MemberJoined, RebalanceCompleted, RebalanceStarted
 from tests.coordinator.model import Broker
+from tests.coordinator.restarts import SIGNS, leader_sees_restart, restarted, show_client
 from tests.coordinator.rules.test_logged_rebalances import Copy, Group, generation, of
-from tests.coordinator.world import Client, World, leader_sees_restart
+from tests.coordinator.world import Client, World
 
 
 @pytest.fixture
@@ -41,14 +41,6 @@ def seen(world: World, client: Client, principal: str) -> None:
     world.apply([event], now)
 
 
-def restarted(world: World) -> None:
-    """Restarts the sidecar, which then asks the broker for a description of the group."""
-    world.manager = GroupMetadataManager(exclusive=True)
-    world.manager.set_existing_groups(["g"])
-    world.facts.clear()
-    world.describe()
-
-
 # Classic groups.
 
 
@@ -58,8 +50,8 @@ def test_facts_name_principal(world: World) -> None:
     world.gather(a, b)
     b.leave()
     world.settle()
-    told = {(fact.client_id, fact.principal) for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)}
-    assert told == {("a", "User:a"), ("b", "User:b")}
+    found = {(fact.client_id, fact.principal) for fact in world.facts if isinstance(fact, MemberJoined | MemberGone)}
+    assert found == {("a", "User:a"), ("b", "User:b")}
     [gone] = of(world.facts, MemberGone)
     assert gone.principal == "User:b"
     started, completed = of(world.facts, RebalanceStarted), of(world.facts, RebalanceCompleted)
@@ -68,23 +60,16 @@ def test_facts_name_principal(world: World) -> None:
     assert any(fact.slowest for fact in completed)
 
 
-@pytest.mark.parametrize("sign", ["heartbeat", "commit", "sync", "join"])
+@pytest.mark.parametrize("sign", SIGNS)
 def test_next_request_gives_principal(world: World, sign: str) -> None:
     """After a restart of the sidecar, a member has no principal until one of its requests has passed."""
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     world.gather(a, b)
     restarted(world)
     assert principals(world) == {"a": "", "b": ""}
-    b.reconnect()
-    if sign == "commit":
-        b.commit(0, 1)
-    else:
-        {"heartbeat": b.heartbeat, "sync": b.sync, "join": b.join}[sign]()
-    world.settle()
-    if sign == "join":
-        world.gather(a, b)
+    show_client(world, b, sign, a)
     assert principals(world)["b"] == "User:b"
-    assert of(world.facts, MemberJoined) == of(world.facts, MemberGone) == [], "nobody came or went"
+    assert of(world.facts, MemberJoined) == of(world.facts, MemberGone) == [], "no member joined or left"
 
 
 def test_last_request_decides(world: World) -> None:
@@ -95,7 +80,7 @@ def test_last_request_decides(world: World) -> None:
     for principal in ("User:x", "", "User:y"):
         before = world.manager.changes_of("g")
         seen(world, a, principal)
-        assert world.manager.changes_of("g") > before, "views with the old principal are not used again"
+        assert world.manager.changes_of("g") > before, "views with the old principal are outdated"
         found.append(principals(world)["a"])
     assert found == ["User:x", "", "User:y"]
 
@@ -120,7 +105,7 @@ def test_equal_principals_share_one_text(world: World) -> None:
     before = world.manager.changes_of("g")
     for client in (a, b):
         seen(world, client, text)
-    assert world.manager.changes_of("g") == before, "nothing is new, and what was answered stays good"
+    assert world.manager.changes_of("g") == before, "the group is unchanged, so cached replies stay valid"
     members = world.manager.group_metadata_cache["g"].members.values()
     assert [member.principal is text for member in members] == [True, True]
 
@@ -161,15 +146,15 @@ def test_consumer_members_have_principals() -> None:
     copy.wire_says(ConsumerMemberSeen, member_id="b", may_change_group=False, principal="User:b", **event)
     changes = copy.manager.changes_of("g")
     copy.wire_says(ConsumerMemberSeen, member_id="b", may_change_group=False, principal="User:b", **event)
-    assert copy.manager.changes_of("g") == changes, "nothing is new, and what was answered stays good"
-    assert told(copy) == {"a": "", "b": "User:b"}
+    assert copy.manager.changes_of("g") == changes, "the group is unchanged, so cached replies stay valid"
+    assert principals_of(copy) == {"a": "", "b": "User:b"}
     copy.log_says(*group.at(2).member("b", 1, 2).write())
-    assert told(copy) == {"a": "", "b": "User:b"}
+    assert principals_of(copy) == {"a": "", "b": "User:b"}
     [gone] = of(copy.log_says(*group.at(3).without("b").write()), MemberGone)
     assert gone.principal == "User:b"
 
 
-def told(copy: Copy) -> dict[str, str]:
+def principals_of(copy: Copy) -> dict[str, str]:
     """Returns the principals by member id in the view of a KIP-848 group, which equal those of the copy."""
     view = copy.manager.view("g", copy.now)
     assert view.consumer is not None
@@ -195,7 +180,7 @@ def test_consumer_join_facts_name_principal(first: str) -> None:
         facts += copy.log_says(*joins.write())
     [joined], [started] = of(facts, MemberJoined), of(facts, RebalanceStarted)
     assert (joined.principal, started.by.principal) == ("User:b", "User:b")
-    assert told(copy) == {"a": "", "b": "User:b"}
+    assert principals_of(copy) == {"a": "", "b": "User:b"}
 
 
 def test_consumer_member_without_log_has_principal() -> None:

@@ -105,8 +105,10 @@ def test_moved_group_is_cold(world: World) -> None:
     assert (world.view().state, world.lacking()) == (GroupState.DEAD, (FallbackReason.COLD, FallbackReason.COLD))
     listed = GroupsListed(groups=frozenset(), sent_at=world.now(), as_of=world.manager.note_count)
     world.apply([listed], world.now())
-    assert world.lacking() == (FallbackReason.COLD, FallbackReason.COLD), "it is not here now, and may come back"
-    assert world.listing() is None, "that does not hinder a list of what is here"
+    assert world.lacking() == (FallbackReason.COLD, FallbackReason.COLD), (
+        "the group is at another broker now and may return"
+    )
+    assert world.listing() is None, "a group at another broker does not make this broker's list incomplete"
 
 
 def test_moved_group_with_log(world: World) -> None:
@@ -115,13 +117,13 @@ def test_moved_group_with_log(world: World) -> None:
     world.gather(Client(world, "a", "g"))
     world.tail.catch_up(world.now())
     world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
-    assert None not in world.lacking(), "its partition is still thought to be here"
+    assert None not in world.lacking(), "the partition was not resigned yet"
     assert world.listing() is FallbackReason.COLD
     assert in_doubt(world.manager) == ["g"]
     world.manager.log.resign(0, 2, world.now())
-    assert in_doubt(world.manager) == [], "its log will tell"
+    assert in_doubt(world.manager) == [], "the log shows when the group returns"
     world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
-    assert in_doubt(world.manager) == [], "it was no secret"
+    assert in_doubt(world.manager) == [], "the move was known before"
 
 
 def test_returned_group_is_described(world: World) -> None:
@@ -146,7 +148,7 @@ def test_lost_leave(world: World) -> None:
     a.reconnect()
     assert world.view().fallback_reason is FallbackReason.IN_DOUBT
     world.describe()
-    assert world.view().fallback_reason is FallbackReason.IN_DOUBT, "it may still be on its way"
+    assert world.view().fallback_reason is FallbackReason.IN_DOUBT, "the lost leave may still arrive"
     world.handle_lost(0)
     assert world.view().fallback_reason is FallbackReason.IN_DOUBT
     world.pass_time(1.5)
@@ -175,7 +177,7 @@ def test_lost_join_may_have_made_group(world: World, version: int) -> None:
     a = Client(world, "a", "g", version=version)
     a.join()
     a.reconnect()
-    assert not all_groups(world.manager, world.now()), "no group is made of a reservation"
+    assert not all_groups(world.manager, world.now()), "a join in flight creates no group"
     assert (None not in world.lacking(), world.listing()) == (True, world.lacking()[0])
 
 
@@ -214,7 +216,7 @@ def test_list_settles_lost_join(world: World) -> None:
     asker = world.connect()
     world.ask(asker, ListGroupsRequest(), 4)
     world.settle()
-    assert world.listing() is FallbackReason.COLD, "it may still be on its way"
+    assert world.listing() is FallbackReason.COLD, "the lost join may still arrive"
     world.pass_time(1.5)
     world.ask(asker, ListGroupsRequest(), 4)
     world.settle()
@@ -266,7 +268,9 @@ def test_unread_write_of_known_group(world: World) -> None:
     assert world.lacking("h") == COMPLETE
     assert world.listing() is FallbackReason.UNDECODABLE
     world.describe()
-    assert world.lacking() == (FallbackReason.UNDECODABLE, FallbackReason.UNDECODABLE), "it may not have been done yet"
+    assert world.lacking() == (FallbackReason.UNDECODABLE, FallbackReason.UNDECODABLE), (
+        "the broker may not have executed the write yet"
+    )
     world.manager.note_unread_write("g", world.now())
     world.describe()
     assert world.lacking() == (None, FallbackReason.UNDECODABLE)
@@ -293,7 +297,7 @@ def test_unread_write_of_any_group(world: World) -> None:
     world.describe()
     list_groups(world)
     assert (world.view().fallback_reason, world.listing()) == (FallbackReason.UNDECODABLE, FallbackReason.COLD), (
-        "it is not answered yet"
+        "the write has no reply yet"
     )
     world.manager.note_unread_write(None, world.now())
     world.describe()
@@ -317,10 +321,12 @@ def test_two_unread_writes_settle_together(world: World) -> None:
         world.manager.note_unread_write(group)
         world.manager.note_unread_write(group, world.now() + 100)
         world.describe()
-        assert world.view().fallback_reason is FallbackReason.UNDECODABLE, "the other one is not answered yet"
+        assert world.view().fallback_reason is FallbackReason.UNDECODABLE, "the other write has no reply yet"
         world.manager.note_unread_write(group, world.now())
         world.describe()
-        assert world.view().fallback_reason is FallbackReason.UNDECODABLE, "the first may be on its way still"
+        assert world.view().fallback_reason is FallbackReason.UNDECODABLE, (
+            "the broker may execute the first write later"
+        )
         world.pass_time(101)
         world.gather(Client(world, "a", "g"))
         world.describe()
@@ -339,7 +345,7 @@ def test_unread_write_without_members(world: World) -> None:
     assert world.lacking("h") == COMPLETE
     world.manager.note_unread_write(None, members=False)
     assert (world.view().fallback_reason, world.view("h").fallback_reason) == (None, FallbackReason.UNDECODABLE), (
-        "an Empty one may be deleted"
+        "the write may delete an Empty group"
     )
     assert world.view("h").offsets_fallback_reason is FallbackReason.UNDECODABLE
 
@@ -434,7 +440,7 @@ def test_list_settles_evicted_unread_groups(world: World) -> None:
         world.manager.note_unread_write(f"n{number}")
         world.manager.note_unread_write(f"n{number}", world.now())
     assert world.lacking("n0") == (FallbackReason.COLD, FallbackReason.COLD), (
-        "it is not noted any more, and not forgotten"
+        "the note of the group was evicted, so the group may have a history"
     )
     assert world.manager.needs_listing()
     list_groups(world)

@@ -75,7 +75,7 @@ def exchange(request: Struct, version: int, **more: Any) -> Exchange:
     return Exchange(request=request, version=version, token="7:1", sent_at=SENT, **WHO, **more)
 
 
-def told(request: Struct, reply: Struct, version: int, **more: Any) -> Sequence[AnyEvent]:
+def events_of(request: Struct, reply: Struct, version: int, **more: Any) -> Sequence[AnyEvent]:
     return exchange_events.reply_events(exchange(request, version, **more), reply, NOW)
 
 
@@ -151,7 +151,7 @@ def test_events_have_principal(request_: Struct, reply: Struct) -> None:
     """The events of a member's request and of its reply have the principal of the request."""
     version = 0 if isinstance(request_, ConsumerGroupHeartbeatRequest) else 3
     sent = exchange_events.request_events(exchange(request_, version, principal="User:c"))
-    events: list[Any] = [*sent, *told(request_, reply, version, principal="User:c")]
+    events: list[Any] = [*sent, *events_of(request_, reply, version, principal="User:c")]
     named = [getattr(event, "joining", event) for event in events if not isinstance(event, ConsumerJoinAnswered)]
     assert {each.principal for each in named} == {"User:c"}
 
@@ -184,7 +184,7 @@ def test_leader_join_reply_has_roster(version: int, protocol_type: str | None) -
     """A leader's join reply makes a JoinAccepted event with the roster, generation and protocol."""
     members = (JoinGroupMember(member_id="m", group_instance_id="i", metadata=b"r"),)
     reply = joined(generation_id=3, protocol_type=protocol_type, members=members)
-    (accepted,) = told(joining("m"), reply, version)
+    (accepted,) = events_of(joining("m"), reply, version)
     assert isinstance(accepted, JoinAccepted)
     assert (accepted.member_id, accepted.generation, accepted.leader) == ("m", 3, "m")
     assert (accepted.protocol_type, accepted.protocol) == ("consumer", "range")
@@ -194,14 +194,14 @@ def test_leader_join_reply_has_roster(version: int, protocol_type: str | None) -
 
 def test_null_protocol_name_is_empty() -> None:
     """A null protocol name in a join reply becomes an empty string."""
-    (accepted,) = told(joining("m"), joined(generation_id=3, protocol_name=None), 9)
+    (accepted,) = events_of(joining("m"), joined(generation_id=3, protocol_name=None), 9)
     assert isinstance(accepted, JoinAccepted)
     assert accepted.protocol == ""
 
 
 def test_member_id_is_issued() -> None:
     """MEMBER_ID_REQUIRED makes a MemberIdIssued event with the new id."""
-    (issued,) = told(joining(), joined(ErrorCode.MEMBER_ID_REQUIRED, member_id="new"), 4)
+    (issued,) = events_of(joining(), joined(ErrorCode.MEMBER_ID_REQUIRED, member_id="new"), 4)
     assert isinstance(issued, MemberIdIssued)
     assert (issued.member_id, issued.joining.token) == ("new", "7:1")
 
@@ -220,7 +220,7 @@ def test_member_id_is_issued() -> None:
 )
 def test_join_is_rejected(error: ErrorCode, member_id: str, further: list[type]) -> None:
     """A failed join makes a JoinRejected event, and MemberUnknown or CoordinatorMoved if the error says so."""
-    events = told(joining(member_id), joined(error, protocol_name="", leader="", member_id=""), 5)
+    events = events_of(joining(member_id), joined(error, protocol_name="", leader="", member_id=""), 5)
     assert kinds(events) == [JoinRejected, *further]
     rejected = events[0]
     assert isinstance(rejected, JoinRejected)
@@ -237,7 +237,7 @@ def test_leader_syncs() -> None:
     """A leader's successful sync makes a Synced event with all assignments."""
     given = (SyncGroupRequestAssignment(member_id="m", assignment=b"1"),)
     request = SyncGroupRequest(group_id="g", generation_id=3, member_id="m", group_instance_id="i", assignments=given)
-    assert told(request, SyncGroupResponse(error_code=0, assignment=b"1"), 3) == [
+    assert events_of(request, SyncGroupResponse(error_code=0, assignment=b"1"), 3) == [
         Synced(
             group_id="g",
             sent_at=SENT,
@@ -268,7 +268,7 @@ BEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="m", group_inst
 )
 def test_sync_fails(error: int, events: list[AnyEvent]) -> None:
     """A failed sync makes the event of its error code, or no event."""
-    assert told(SYNC, SyncGroupResponse(error_code=error, assignment=b""), 5) == events
+    assert events_of(SYNC, SyncGroupResponse(error_code=error, assignment=b""), 5) == events
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_sync_fails(error: int, events: list[AnyEvent]) -> None:
 @pytest.mark.parametrize("version", range(5))
 def test_heartbeat_events(version: int, error: int, events: list[AnyEvent]) -> None:
     """A heartbeat reply makes the event of its error code in each version."""
-    assert told(BEAT, HeartbeatResponse(error_code=error), version) == events
+    assert events_of(BEAT, HeartbeatResponse(error_code=error), version) == events
 
 
 # LeaveGroup.
@@ -325,7 +325,7 @@ def outcome(member_id: str, instance_id: str | None, error: int) -> MemberRespon
 def test_leave_up_to_v2(version: int, error: int, events: list[AnyEvent]) -> None:
     """A LeaveGroup reply up to v2 makes the event of its error code for one member."""
     request = LeaveGroupRequest(group_id="g", member_id="m")
-    assert told(request, LeaveGroupResponse(error_code=error), version) == events
+    assert events_of(request, LeaveGroupResponse(error_code=error), version) == events
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
@@ -333,7 +333,7 @@ def test_leave_since_v3(version: int) -> None:
     """A LeaveGroup reply since v3 makes events for each member by its own error code."""
     request = LeaveGroupRequest(group_id="g", members=(identity("a"), identity("b"), identity("", "i")))
     outcomes = (outcome("a", None, 0), outcome("b", None, 25), outcome("", "i", 0))
-    assert told(request, LeaveGroupResponse(error_code=0, members=outcomes), version) == [
+    assert events_of(request, LeaveGroupResponse(error_code=0, members=outcomes), version) == [
         MembersLeft(group_id="g", sent_at=SENT, members=(("a", None), ("", "i")), reasons=("", ""), **WHO),
         MemberUnknown(group_id="g", sent_at=SENT, member_id="b"),
     ]
@@ -350,7 +350,7 @@ def test_leave_reasons_are_known_at_request() -> None:
         LeaveSent(group_id="g", sent_at=SENT, **names, **WHO)
     ]
     reply = LeaveGroupResponse(error_code=0, members=(outcome("", "i", 25), outcome("a", None, 0)))
-    left = told(request, reply, 5)[0]
+    left = events_of(request, reply, 5)[0]
     assert left == MembersLeft(group_id="g", sent_at=SENT, members=(("a", None),), reasons=(SAID,), **WHO)
     alone = LeaveSent(group_id="g", sent_at=SENT, members=(("m", None),), reasons=("",), **WHO)
     assert exchange_events.request_events(exchange(LeaveGroupRequest(group_id="g", member_id="m"), 2)) == [alone]
@@ -368,12 +368,14 @@ def test_group_error_counts_for_each_member() -> None:
     """A group error in a LeaveGroup reply overrides the outcomes of its members."""
     request = LeaveGroupRequest(group_id="g", members=(identity("a"),))
     reply = LeaveGroupResponse(error_code=16, members=(outcome("a", None, 0),))
-    assert told(request, reply, 3) == [CoordinatorMoved(group_id="g", sent_at=SENT)]
+    assert events_of(request, reply, 3) == [CoordinatorMoved(group_id="g", sent_at=SENT)]
 
 
 def test_sidecar_leave_is_marked_removed() -> None:
     """A leave that the sidecar sent makes a MembersLeft event marked as removed."""
-    (left,) = told(LeaveGroupRequest(group_id="g", member_id="m"), LeaveGroupResponse(error_code=0), 0, removing=True)
+    (left,) = events_of(
+        LeaveGroupRequest(group_id="g", member_id="m"), LeaveGroupResponse(error_code=0), 0, removing=True
+    )
     assert isinstance(left, MembersLeft)
     assert left.removed
 
@@ -387,7 +389,7 @@ def test_groups_are_deleted() -> None:
     """
     results = tuple(DeletableGroupResult(group_id=name, error_code=error) for name, error in _DELETIONS.items())
     request = DeleteGroupsRequest(groups_names=tuple(_DELETIONS))
-    assert told(request, DeleteGroupsResponse(throttle_time_ms=0, results=results), 2) == [
+    assert events_of(request, DeleteGroupsResponse(throttle_time_ms=0, results=results), 2) == [
         GroupDeleted(group_id="gone", sent_at=SENT),
         GroupDeleted(group_id="never there", sent_at=SENT, existed=False),
         CoordinatorMoved(group_id="elsewhere", sent_at=SENT),
@@ -425,7 +427,7 @@ def test_groups_are_described() -> None:
         described("old", "AwaitingSync"),
     )
     request = DescribeGroupsRequest(groups=tuple(group.group_id for group in groups))
-    events = told(request, DescribeGroupsResponse(groups=groups), 6, as_of={"g": (4, 9)})
+    events = events_of(request, DescribeGroupsResponse(groups=groups), 6, as_of={"g": (4, 9)})
     assert events[0] == GroupDescribed(
         group_id="g",
         sent_at=SENT,
@@ -456,7 +458,7 @@ def test_groups_are_listed(request_: ListGroupsRequest, error: int, tells: bool)
     """Only an unfiltered ListGroups reply without an error makes a GroupsListed event."""
     reply = ListGroupsResponse(error_code=error, groups=(ListedGroup(group_id="g", protocol_type=""),))
     expected = [GroupsListed(groups=frozenset({"g"}), sent_at=SENT, as_of=5)] if tells else []
-    assert told(request_, reply, 5, note_count=5) == expected
+    assert events_of(request_, reply, 5, note_count=5) == expected
 
 
 # KIP-848.
@@ -467,7 +469,7 @@ def consumer_beat(error: int, member_id: str | None, epoch: int = 4) -> Sequence
     reply = ConsumerGroupHeartbeatResponse(
         throttle_time_ms=0, error_code=error, member_id=member_id, member_epoch=epoch, heartbeat_interval_ms=1
     )
-    return told(request, reply, 1)
+    return events_of(request, reply, 1)
 
 
 @pytest.mark.parametrize(("given", "member_id"), [("given", "given"), (None, "mine")])
@@ -495,7 +497,7 @@ def content_hash(owned: tuple[int, ...] | None, assigned: tuple[int, ...] | None
         heartbeat_interval_ms=1,
         assignment=None if partitions is None else Assignment(topic_partitions=partitions),
     )
-    [event] = [each for each in told(request, reply, 1) if isinstance(each, ConsumerMemberSeen)]
+    [event] = [each for each in events_of(request, reply, 1) if isinstance(each, ConsumerMemberSeen)]
     return event.content_hash
 
 

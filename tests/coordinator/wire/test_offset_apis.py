@@ -83,7 +83,7 @@ def exchange(request: Struct, version: int, **more: Any) -> Exchange:
     )
 
 
-def told(request: Struct, reply: Struct, version: int, **more: Any) -> Sequence[AnyEvent]:
+def events_of(request: Struct, reply: Struct, version: int, **more: Any) -> Sequence[AnyEvent]:
     return exchange_events.reply_events(exchange(request, version, **more), reply, NOW)
 
 
@@ -119,19 +119,19 @@ def stored(*partitions: int, **more: Any) -> OffsetsStored:
 @pytest.mark.parametrize("version", range(1, 10))
 def test_commit_without_member(version: int) -> None:
     """A commit without a member makes an OffsetsStored event with the accepted offsets."""
-    assert told(commit(0, 1), committed(p1=0, p0=0), version) == [stored(0, 1)]
+    assert events_of(commit(0, 1), committed(p1=0, p0=0), version) == [stored(0, 1)]
 
 
 def test_commit_notes_its_connection() -> None:
     """A committed offset contains the connection that wrote it."""
-    (event,) = told(commit(0), committed(p0=0), 7)
+    (event,) = events_of(commit(0), committed(p0=0), 7)
     assert isinstance(event, OffsetsStored)
     assert event.offsets["t", 0].writer == "70"
 
 
 def test_commit_offsets_share_writer() -> None:
     """The offsets of one commit share one string object for their connection."""
-    (event,) = told(commit(0, 1), committed(p0=0, p1=0), 7)
+    (event,) = events_of(commit(0, 1), committed(p0=0, p1=0), 7)
     assert isinstance(event, OffsetsStored)
     assert event.offsets["t", 0].writer is event.offsets["t", 1].writer
 
@@ -139,18 +139,18 @@ def test_commit_offsets_share_writer() -> None:
 def test_split_topic_reply_is_merged() -> None:
     """A commit reply that contains a topic twice counts for all of its partitions."""
     reply = OffsetCommitResponse(topics=(*committed(p0=0, p1=3).topics, *committed(p2=0).topics))
-    assert told(commit(0, 1, 2), reply, 7) == [stored(0, 2, refused=((3, 1),))]
+    assert events_of(commit(0, 1, 2), reply, 7) == [stored(0, 2, refused=((3, 1),))]
 
 
 def test_commit_v0_is_ignored() -> None:
     """OffsetCommit v0 writes to ZooKeeper and makes no events."""
-    assert told(commit(0), committed(p0=0), 0) == []
+    assert events_of(commit(0), committed(p0=0), 0) == []
     assert exchange_events.lost_reply_events(exchange(commit(0), 0)) == []
 
 
 def test_committing_member_is_seen() -> None:
     """A commit of a member makes a MemberSeen event besides the offsets."""
-    stores, seen = told(commit(0, generation=4, member_id="m", group_instance_id="i"), committed(p0=0), 7)
+    stores, seen = events_of(commit(0, generation=4, member_id="m", group_instance_id="i"), committed(p0=0), 7)
     assert stores == stored(0)
     assert seen == MemberSeen(
         group_id="g",
@@ -177,26 +177,28 @@ def test_committing_member_is_seen() -> None:
 def test_commit_is_refused(error: int, further: list[AnyEvent]) -> None:
     """A refused commit reports the refused partitions, and MemberUnknown or CoordinatorMoved if the error says so."""
     refused = stored(refused=((error, 2),))
-    events = told(commit(0, 1, generation=4, member_id="m"), committed(p0=error, p1=error), 7)
+    events = events_of(commit(0, 1, generation=4, member_id="m"), committed(p0=error, p1=error), 7)
     assert events == [refused, *further]
 
 
 def test_some_partitions_are_refused() -> None:
     """A partly refused commit stores the accepted offsets, reports the refused ones and counts as a sign of life."""
-    events = told(commit(0, 1, 2, generation=4, member_id="m"), committed(p0=12, p1=0, p2=3), 7)
+    events = events_of(commit(0, 1, 2, generation=4, member_id="m"), committed(p0=12, p1=0, p2=3), 7)
     assert events[0] == stored(1, refused=((3, 1), (12, 1)))
     assert isinstance(events[1], MemberSeen)
 
 
 def test_empty_commit_makes_no_event() -> None:
     """A commit without partitions makes no event."""
-    assert told(commit(), OffsetCommitResponse(topics=()), 7) == []
+    assert events_of(commit(), OffsetCommitResponse(topics=()), 7) == []
 
 
 @pytest.mark.parametrize(("retention", "lasting"), [(-1, True), (0, False), (60_000, False)])
 def test_commit_with_own_retention(retention: int, lasting: bool) -> None:
     """A commit with its own retention time is marked as not using the broker's retention."""
-    assert told(commit(0, retention_time_ms=retention), committed(p0=0), 3) == [stored(0, broker_retention=lasting)]
+    assert events_of(commit(0, retention_time_ms=retention), committed(p0=0), 3) == [
+        stored(0, broker_retention=lasting)
+    ]
 
 
 def commit_by_id(topic_id: UUID) -> tuple[OffsetCommitRequest, OffsetCommitResponse]:
@@ -209,8 +211,8 @@ def commit_by_id(topic_id: UUID) -> tuple[OffsetCommitRequest, OffsetCommitRespo
 
 def test_commit_by_topic_id() -> None:
     """OffsetCommit v10 names topics by id, and a partition of an unknown id counts as unresolved."""
-    (known,) = told(*commit_by_id(ID), 10, names={ID: "t"})
-    (unknown,) = told(*commit_by_id(OTHER), 10, names={ID: "t"})
+    (known,) = events_of(*commit_by_id(ID), 10, names={ID: "t"})
+    (unknown,) = events_of(*commit_by_id(OTHER), 10, names={ID: "t"})
     assert isinstance(known, OffsetsStored)
     assert isinstance(unknown, OffsetsStored)
     assert (dict(known.offsets), known.unresolved) == ({("t", 0): CommittedOffset(100, -1, "", NOW)}, 0)
@@ -256,7 +258,7 @@ def test_transactional_commit_is_pending(errors: tuple[int, int], accepted: tupl
     reply = TxnOffsetCommitResponse(throttle_time_ms=0, topics=(topic,))
     offsets = {("t", p): CommittedOffset(100 + p, -1, "x", NOW) for p in accepted}
     pending = [OffsetsPending(group_id="g", sent_at=SENT, producer_id=9, offsets=offsets)] if accepted else []
-    assert told(IN_TRANSACTION, reply, 3) == pending
+    assert events_of(IN_TRANSACTION, reply, 3) == pending
 
 
 def by_id(topic_id: UUID) -> tuple[TxnOffsetCommitRequest, TxnOffsetCommitResponse]:
@@ -269,8 +271,8 @@ def by_id(topic_id: UUID) -> tuple[TxnOffsetCommitRequest, TxnOffsetCommitRespon
 
 def test_transactional_commit_by_topic_id() -> None:
     """A TxnOffsetCommit v6 names topics by id (KIP-1319). An unknown id still makes the group's offsets pending."""
-    (known,) = told(*by_id(ID), 6, names={ID: "t"})
-    (unknown,) = told(*by_id(OTHER), 6, names={ID: "t"})
+    (known,) = events_of(*by_id(ID), 6, names={ID: "t"})
+    (unknown,) = events_of(*by_id(OTHER), 6, names={ID: "t"})
     assert isinstance(known, OffsetsPending)
     assert isinstance(unknown, OffsetsPending)
     assert dict(known.offsets) == {("t", p): CommittedOffset(100 + p, -1, "x", NOW) for p in (0, 1)}
@@ -291,7 +293,7 @@ def test_transaction_ends(committed: bool, error: int, ended: bool) -> None:
     """A successful EndTxn reply ends the transaction. A failed or lost one makes no event."""
     request = EndTxnRequest(transactional_id="x", producer_id=9, producer_epoch=0, committed=committed)
     reply = EndTxnResponse(throttle_time_ms=0, error_code=error)
-    assert told(request, reply, 3) == ([TransactionEnded(producer_id=9, committed=committed)] if ended else [])
+    assert events_of(request, reply, 3) == ([TransactionEnded(producer_id=9, committed=committed)] if ended else [])
     assert exchange_events.lost_reply_events(exchange(request, 3)) == ()
 
 
@@ -323,7 +325,7 @@ def test_offsets_are_deleted(error: int, errors: tuple[int, ...], events: list[A
         OffsetDeleteResponsePartition(partition_index=p, error_code=each) for p, each in enumerate(errors)
     )
     topic = OffsetDeleteResponseTopic(name="t", partitions=partitions)
-    assert told(DELETE, OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=(topic,)), 0) == events
+    assert events_of(DELETE, OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=(topic,)), 0) == events
 
 
 def test_lost_offset_delete_doubts_offsets() -> None:
@@ -364,7 +366,7 @@ def learned(whole: bool, epoch_known: bool = True, **offsets: int) -> OffsetsLea
 def test_fetched_offsets_of_one_group(version: int, topics: Any, whole: bool) -> None:
     """An OffsetFetch reply up to v7 makes an OffsetsLearned event, complete if the request asked for all topics."""
     request = OffsetFetchRequest(group_id="g", topics=topics)
-    events = told(request, OffsetFetchResponse(topics=(TOLD,)), version, as_of={"g": (1, 6)})
+    events = events_of(request, OffsetFetchResponse(topics=(TOLD,)), version, as_of={"g": (1, 6)})
     assert events == [learned(whole, version >= 5, p0=7, **({"p1": -1} if whole else {}))]
 
 
@@ -372,7 +374,7 @@ def test_negative_offset_was_committed() -> None:
     """A negative fetched offset other than the broker's answer for no commit counts as committed."""
     topic = OffsetFetchResponseTopic(name="t", partitions=(partition(0, -7), partition(1, -1)))
     request = OffsetFetchRequest(group_id="g", topics=SOME)
-    assert told(request, OffsetFetchResponse(topics=(topic,)), 7, as_of={"g": (1, 6)}) == [learned(False, p0=-7)]
+    assert events_of(request, OffsetFetchResponse(topics=(topic,)), 7, as_of={"g": (1, 6)}) == [learned(False, p0=-7)]
 
 
 @pytest.mark.parametrize("version", [8, 9])
@@ -386,7 +388,7 @@ def test_fetched_offsets_of_many_groups(version: int) -> None:
         OffsetFetchResponseGroup(group_id=group, topics=() if error else (TOLD,), error_code=error)
         for group, error in {"h": 0, "g": 0, "moved": 16, "hidden": 30}.items()
     )
-    some, whole, moved = told(request, OffsetFetchResponse(groups=replies), version, as_of={"g": (1, 6)})
+    some, whole, moved = events_of(request, OffsetFetchResponse(groups=replies), version, as_of={"g": (1, 6)})
     assert whole == learned(True, p0=7, p1=-1)
     assert isinstance(some, OffsetsLearned)
     assert (some.group_id, some.complete) == ("h", False)
@@ -397,20 +399,24 @@ def test_fetched_offsets_of_many_groups(version: int) -> None:
 def test_offset_fetch_group_error(version: int) -> None:
     """NOT_COORDINATOR in an OffsetFetch reply makes a CoordinatorMoved event, and a load in progress makes none."""
     request = OffsetFetchRequest(group_id="g", topics=None)
-    assert told(request, OffsetFetchResponse(error_code=16), version) == [CoordinatorMoved(group_id="g", sent_at=SENT)]
-    assert told(request, OffsetFetchResponse(error_code=14), version) == []
+    assert events_of(request, OffsetFetchResponse(error_code=16), version) == [
+        CoordinatorMoved(group_id="g", sent_at=SENT)
+    ]
+    assert events_of(request, OffsetFetchResponse(error_code=14), version) == []
 
 
 def test_offset_fetch_v0_is_ignored() -> None:
     """OffsetFetch v0 reads from ZooKeeper and makes no event."""
-    assert told(OffsetFetchRequest(group_id="g", topics=SOME), OffsetFetchResponse(topics=(TOLD,)), 0) == []
+    assert events_of(OffsetFetchRequest(group_id="g", topics=SOME), OffsetFetchResponse(topics=(TOLD,)), 0) == []
 
 
 def test_partition_error_makes_fetch_incomplete() -> None:
     """A partition error in an OffsetFetch reply makes the learned offsets incomplete."""
     topic = OffsetFetchResponseTopic(name="t", partitions=(partition(0, 7), partition(1, -1), partition(2, -1, 88)))
     request = OffsetFetchRequest(group_id="g", topics=None, require_stable=True)
-    assert told(request, OffsetFetchResponse(topics=(topic,)), 7, as_of={"g": (1, 6)}) == [learned(False, p0=7, p1=-1)]
+    assert events_of(request, OffsetFetchResponse(topics=(topic,)), 7, as_of={"g": (1, 6)}) == [
+        learned(False, p0=7, p1=-1)
+    ]
 
 
 @pytest.mark.parametrize(("topic_id", "whole"), [(ID, True), (OTHER, False)])
@@ -419,7 +425,7 @@ def test_offset_fetch_by_topic_id(topic_id: UUID, whole: bool) -> None:
     topic = OffsetFetchResponseTopic(topic_id=topic_id, partitions=(partition(0, 7),))
     request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
     reply = OffsetFetchResponse(groups=(OffsetFetchResponseGroup(group_id="g", topics=(topic,)),))
-    (event,) = told(request, reply, 10, names={ID: "t"})
+    (event,) = events_of(request, reply, 10, names={ID: "t"})
     assert isinstance(event, OffsetsLearned)
     assert (event.complete, set(event.offsets)) == (whole, {("t", 0)} if whole else set())
 
@@ -446,7 +452,7 @@ def test_list_offsets_gives_log_ends(version: int, isolation: int, timestamp: in
     )
     answer = ListOffsetsPartitionResponse(partition_index=0, error_code=error, old_style_offsets=(50, 0), offset=60)
     reply = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(answer,)),))
-    assert told(request, reply, version) == ([LogEndsSeen(ends=ends)] if ends else [])
+    assert events_of(request, reply, version) == ([LogEndsSeen(ends=ends)] if ends else [])
 
 
 # Fetch.
@@ -499,5 +505,7 @@ def test_group_in_undecodable_frame(request_: Struct, version: int, group: str |
     framed = encode_request(request_, RequestHeader(request_.KEY, version, 1, "c"))
     frame = framed[4:] if int.from_bytes(framed[:4], "big") == len(framed) - 4 else framed
     assert exchange_events.group_in_frame(request_.KEY, frame) == group
-    assert exchange_events.group_in_frame(request_.KEY, frame[: len(frame) - 3]) == group, "the end is not looked at"
+    assert exchange_events.group_in_frame(request_.KEY, frame[: len(frame) - 3]) == group, (
+        "only the beginning of the frame is read"
+    )
     assert exchange_events.group_in_frame(request_.KEY, frame[:9]) is None
