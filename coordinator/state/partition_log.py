@@ -167,6 +167,14 @@ class PartitionLog:
                 self.skipped[-1] += 1
                 continue
             assert key is not None
+            size, is_offset = len(key), kind <= _OFFSET_COMMITS
+            # A key without a whole group, topic and partition would make a group unreadable, or add one.
+            if size < end or (
+                is_offset
+                and (size < end + _SUFFIX_BYTES or size < end + _SUFFIX_BYTES + (key[end] << 8 | key[end + 1]))
+            ):
+                self.skipped[-1] += 1
+                continue
             name = key[4:end]
             group = groups.get(name)
             if group is None:
@@ -175,12 +183,8 @@ class PartitionLog:
                     continue
                 name, group = self._group(name)
             changed[name] = None
-            if kind > _OFFSET_COMMITS:
+            if not is_offset:
                 self._store_other(group, kind, key, value)
-                continue
-            size = len(key)
-            if size < end + _SUFFIX_BYTES or size < end + _SUFFIX_BYTES + (key[end] << 8 | key[end + 1]):
-                self.skipped[-1] += 1  # A key without a whole topic and partition would make the group unreadable.
                 continue
             if group.pending or self._long_offset_bytes or (value is not None and len(value) > LONG_VALUE):
                 self._drop_pending(group, key[end:])

@@ -142,6 +142,16 @@ def test_offset_with_cut_off_key_is_skipped(producer: int, key: bytes) -> None:
     assert {*reader.manager.group_metadata_cache} == {"g"}
 
 
+@pytest.mark.parametrize("kind", KeyType)
+def test_record_with_cut_off_key_adds_no_group(kind: KeyType) -> None:
+    """A record whose key ends within the id of its group, or an offset without a topic, is counted and skipped."""
+    reader = Reader(exclusive=True)
+    cut_off = int(kind).to_bytes(2, "big") + b"\0\5g"
+    reader.read((cut_off, b"value"), (b"\0\1\0\1g\0\5t", b"value"), at=100)
+    assert reader.log.skipped[-1] == 2
+    assert {*reader.manager.group_metadata_cache} == set()
+
+
 def test_no_expiry_while_broker_is_away() -> None:
     """No session expires between a lost connection and the next read of the log, because members may use another
     broker.
