@@ -5,6 +5,7 @@ The package only observes. It does no network I/O and changes nothing in the coo
 - `families`, `metric_family`: every metric family, declared once; docs/metrics.md is generated from them
 - `traffic_counters`, `listener_counters`, `admin_counters`: counters of requests, of each listener's connections, and
   of the admin port
+- `installed_version`: the version of the sidecar
 - `fact_counters`, `log_read_counters`: counters of facts, and of the log's reader
 - `collector`, `detail_rows`, `exposition`: a scrape, its rows per group and partition, and its text formats
 - `group_snapshot`: one walk over all groups, for scrapes, pages and records

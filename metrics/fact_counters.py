@@ -6,8 +6,6 @@ The counters are plain numbers and become families at each scrape. They need no 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -26,9 +24,9 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceStarted,
 )
 from group_sidecar.metrics import families as f
+from group_sidecar.metrics.installed_version import installed_version
 from group_sidecar.metrics.traffic_counters import Histogram
 
-DISTRIBUTION = "kafka-group-sidecar"
 COMMIT, MEMBER = "commit", "member"
 """Label values for what bypassed the sidecar."""
 OTHER = "other"
@@ -60,14 +58,6 @@ def error_name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return OTHER
-
-
-@cache
-def installed_version() -> str:
-    """Returns the version of the sidecar. Each lookup reads files and leaves a cycle, which the collector does not free
-    (proxy/runtime/garbage_collection.py), so the version is looked up once.
-    """
-    return version(DISTRIBUTION)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ A policy gets a request and a view of its group, and returns a verdict. It does 
 
 - `policy`, `verdicts`: the base class of policies, and the verdicts
 - `all_policies`: the list of policies
-- `rulebook`: the policies in force
+- `active_policies`: the policies in force
 - `group_max_size`, `offset_metadata_max_bytes`: the policies
 - `patterns`: regular expressions on group ids
 """

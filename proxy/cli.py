@@ -51,9 +51,9 @@ class LogFormat(StrEnum):
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from group_sidecar.metrics.installed_version import installed_version
 
-        typer.echo(f"{PROGRAM} {version('kafka-group-sidecar')}")
+        typer.echo(f"{PROGRAM} {installed_version()}")
         raise typer.Exit
 
 

@@ -28,13 +28,14 @@ from prometheus_client import CollectorRegistry
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.metrics.collector import ScrapeSources
-from group_sidecar.metrics.fact_counters import FactCounters, installed_version
+from group_sidecar.metrics.fact_counters import FactCounters
 from group_sidecar.metrics.flight_recorder import FlightRecorder
+from group_sidecar.metrics.installed_version import installed_version
 from group_sidecar.metrics.listener_counters import ListenerCounters
 from group_sidecar.metrics.metric_family import Detail
 from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.policies.patterns import group_filter
-from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness, Unreachable
 from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_state import BrokerState

@@ -15,5 +15,5 @@
 - `log_partitions`, `partition_log`: which partition stores a group, and the surviving records of one partition
 - `awaited_tombstones`, `log_ends`: deletions whose tombstones were not read yet, and where partitions begin and end
 - `client_hosts`: the real hosts of members, in place of the sidecar's address, and their principals
-- `member_metadata`, `bounded_ids`, `bounded_table`: limits on the memory that clients can make the copy use
+- `metadata_budget`, `bounded_ids`, `bounded_table`: limits on the memory that clients can make the copy use
 """

@@ -16,8 +16,8 @@ import trio
 from group_sidecar.codecs.api_registry import api_name
 from group_sidecar.coordinator.model.views import FallbackReason, GroupView
 from group_sidecar.metrics.collector import JournalWriterHealth
-from group_sidecar.metrics.fact_counters import installed_version
 from group_sidecar.metrics.group_snapshot import GroupFigures, LagSums, batches, newest_log_end_lookup, offsets_of
+from group_sidecar.metrics.installed_version import installed_version
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.why import why
 from group_sidecar.proxy.admin import json_models as m

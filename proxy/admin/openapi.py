@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from group_sidecar.metrics.fact_counters import DISTRIBUTION, installed_version
+from group_sidecar.metrics.installed_version import DISTRIBUTION, installed_version
 from group_sidecar.proxy.admin.json_api import ENDPOINTS, Endpoint
 from group_sidecar.proxy.admin.json_models import GroupQuery, Problem
 

@@ -13,7 +13,7 @@ from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.coordinator.model.views import TopicPartition
 from group_sidecar.coordinator.state.bounded_table import TableSize
 from group_sidecar.metrics.traffic_counters import TrafficCounters
-from group_sidecar.policies.rulebook import ActivePolicies
+from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
 from group_sidecar.proxy.broker.authorization import Authorization

@@ -12,8 +12,6 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import cache
-from importlib.metadata import version as installed_version
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -26,10 +24,11 @@ from group_sidecar.codecs.headers import RequestHeader, encode_request, split_re
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersionsRequest, ApiVersionsResponse
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.schema import Struct, decode_start
+from group_sidecar.metrics.installed_version import installed_version
 from group_sidecar.proxy.broker.added_versions import Versions
 from group_sidecar.proxy.runtime.addresses import Address
 
-CLIENT_ID = "kafka-group-sidecar"  # Also the name of the distribution.
+CLIENT_ID = "kafka-group-sidecar"
 DEFAULT_TIMEOUT = 10.0
 """Seconds to wait for a connection, and for each reply."""
 LARGEST_REPLY = 64 * 1024 * 1024
@@ -430,8 +429,7 @@ def connect_failure(error: Exception) -> str:
     return os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or str(cause)
 
 
-@cache  # Each lookup of the version reads files and leaves a cycle, which the collector does not free.
 def _api_versions_request() -> ApiVersionsRequest:
     # Brokers do not accept the "+" of a local version (PEP 440) here.
-    software_version = installed_version(CLIENT_ID).partition("+")[0]
+    software_version = installed_version().partition("+")[0]
     return ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version=software_version)

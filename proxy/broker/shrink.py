@@ -28,8 +28,8 @@ from group_sidecar.coordinator.model.facts import ClientRefused
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, GroupView, MemberView
 from group_sidecar.coordinator.rules.excess_members import excess_members
 from group_sidecar.coordinator.state.group import Group
+from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.policies.policy import Policy
-from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.proxy.broker.background_jobs import ask_and_learn, describe_and_learn, run_background_job
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.kafka_client import KafkaClient

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 
 from group_sidecar.codecs.errors import TooManyElements
 from group_sidecar.metrics.listener_counters import CloseReason
-from group_sidecar.policies.rulebook import ActivePolicies
+from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import Forward, HeldOrForwarded, Origin, Pass, PendingReply, RequestOutcome

@@ -21,8 +21,8 @@ from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.metrics.traffic_counters import TrafficCounters
+from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.policies.policy import Policy
-from group_sidecar.policies.rulebook import ActivePolicies
 from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePartitions, Verdict
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_queries import DESCRIBE_GROUPS_MAX_VERSION

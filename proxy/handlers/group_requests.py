@@ -7,7 +7,7 @@ from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.headers import decode_request_header
 from group_sidecar.codecs.schema import decode_start
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.policies.rulebook import ActivePolicies
+from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (

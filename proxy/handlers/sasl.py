@@ -7,7 +7,7 @@ from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequ
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.metrics.listener_counters import CloseReason
-from group_sidecar.policies.rulebook import ActivePolicies
+from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.broker.principals import SASL_ROUNDS, SentToken

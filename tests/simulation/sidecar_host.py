@@ -137,7 +137,6 @@ class SidecarHost:
                 ("group_sidecar.proxy.listeners.server.start_connect", self._start_connect),
                 ("group_sidecar.proxy.listeners.acceptor.start_connect", self._start_connect),
                 ("group_sidecar.proxy.broker.kafka_client._open", self._open),
-                ("group_sidecar.proxy.broker.kafka_client.installed_version", lambda _: "1"),  # Reads a file.
             ):
                 patches.enter_context(patch(target, replacement))
             before = structlog.get_config()
