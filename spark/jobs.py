@@ -103,13 +103,13 @@ def run_replay(spark: SparkSession, source: Source, output: str, since: datetime
             line_sources.kafka(spark, source) if isinstance(source, KafkaTopic) else line_sources.files(spark, source)
         )
         replayed = replay(store, lines, since, until)
-    _log(f"{replayed.records} records, {len(replayed.hours)} hours answered again")
+    _log(f"{replayed.records} records, {len(replayed.hours)} hours computed again")
 
 
 def _recover(store: Store) -> None:
     hours = sorted(store.recover())
     if hours:
-        _log(f"an earlier run ended before its records were in place: they are now, in {len(hours)} hours")
+        _log(f"the records of an interrupted run are stored now, in {len(hours)} hours")
         answer(store, hours)
 
 
