@@ -1,4 +1,4 @@
-"""Runs one seed, and returns what came of it."""
+"""Runs one seed, and returns the outcome."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ SETTLE_SECONDS = 90.0
 """Virtual seconds within which all doubts must end after the last fault. The sidecar asks the broker again after at
 most 30 s."""
 STEADY_SECONDS = 16.0
-"""For so many virtual seconds the sidecar must stay certain: longer than the session of a member."""
+"""Virtual seconds for which the sidecar must stay certain: longer than the session of a member."""
 ASK_SECONDS = 3.0
 
 
 @dataclass
 class Outcome:
-    """What came of one run.
+    """The outcome of one run.
 
     Attributes:
         violation: the invariant that does not hold, or empty.
-        trace_hash: the hash of all that happened.
+        trace_hash: the hash of the trace.
         seconds: the virtual seconds.
         last_lines: the last lines of the trace.
         local: how many replies the sidecar made itself, by API; forwarded: how many it did not.
