@@ -19,7 +19,7 @@ from group_sidecar.proxy.dataplane.frame_editor import FrameEditError, FrameEdit
 from group_sidecar.proxy.dataplane.framing import LENGTH_BYTES
 
 MAX_HELD_BYTES = 65_536
-"""A reply of at most so many bytes is held until it is complete, and its end may then change its size."""
+"""A reply of at most this many bytes is held until it is complete, and its end may then change its size."""
 RESERVED_BYTES = 512
 """Bytes that are added to a longer reply, less than 1 % of it. A broker's new address may be 30 bytes longer than its
 own one, and the reply may then have 17 of them. Addresses for which there is no room are left out. A client that knows
