@@ -52,8 +52,8 @@ def has_tail(api_key: int, version: int) -> bool:
 def rewrite_tail(api_key: int, tail: bytes, advertise: Advertise) -> Struct:
     """Returns the last fields of a reply with each address replaced, and without the controllers' listeners.
 
-    The unknown tagged fields are left out, as in `address_rewrite`. So are addresses without a node or a host, which no
-    broker sends.
+    Unknown tagged fields are left out, as in `address_rewrite`. Addresses without a node or a host are left out too.
+    No broker sends such an address.
 
     Raises:
         DecodeError: the fields cannot be decoded.
