@@ -68,7 +68,7 @@ def ingest(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = 
     with store.writing:
         days_dropped = store.tidy(batch, now) if isinstance(batch, int) else 0
         written = _write(store, _judged(store, lines, now), batch, now)
-        answer(store, written.hours)
+        compute_tables(store, written.hours)
         if files is not None:
             segments = json.loads(files.get["files"])
             if segments:
@@ -97,11 +97,11 @@ def replay(
     chosen = judged.where(F.col("fault").isNull() & (emitted_at >= F.lit(since)) & (emitted_at < F.lit(until)))
     written = _write(store, chosen, f"replay-{now:%Y%m%d%H%M%S%f}", now)
     hours = tuple(sorted({*written.hours, *store.hours(since, until)}))
-    answer(store, hours)
+    compute_tables(store, hours)
     return replace(written, hours=hours)
 
 
-def answer(store: Store, hours: Collection[datetime]) -> None:
+def compute_tables(store: Store, hours: Collection[datetime]) -> None:
     """Computes all tables of these hours again, from the stored records."""
     if not hours:
         return
