@@ -6,6 +6,7 @@ from functools import partial
 
 import trio
 
+from group_sidecar.proxy.runtime.supervision import innermost
 from tests.simulation import virtual_time
 from tests.simulation.faults import Faults
 from tests.simulation.scenario import Scenario
@@ -56,7 +57,7 @@ async def _simulate(scenario: Scenario, wall_time: virtual_time.WallTime, timeli
                 timeline.failed = nursery.cancel_scope.cancel
                 nursery.start_soon(_play, world, nursery)
         except BaseExceptionGroup as group:
-            timeline.error = timeline.error or _innermost(group)
+            timeline.error = timeline.error or innermost(group)
         finally:
             world.network.close()
     if timeline.error is not None and not isinstance(timeline.error, Violation):
@@ -131,9 +132,3 @@ async def _stay_certain(world: World) -> None:
         if not await _answers_everything(world, learns=False) and before == world.kafka.history.numbers():
             left = "".join(f"\n    {each}" for each in world.left_to_broker)
             raise Violation(f"without any change, the sidecar leaves to the broker again:{left}")
-
-
-def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
