@@ -100,7 +100,7 @@ class ScrapeSources:
         managers: the groups of each broker.
         copies_ready: whether the copies of all brokers are ready to answer.
         refusing_brokers: how many reachable brokers refuse the sidecar's own connection.
-        held_bytes: bytes held in unfinished frames.
+        held_bytes: bytes held for connections.
         recorded_bytes: bytes of the flight recorder.
         tables: the tables of all copies whose size depends on clients' requests.
         logs: the counters of each broker's log; empty if no log is read.

@@ -105,8 +105,8 @@ def run(
         is_gateway = settings.mode == "gateway"
         ports = open_ports(settings.listen_addresses, settings.admin, passed, is_gateway=is_gateway)
 
-        # The other modules are imported now, because clients can already connect and wait in the kernel. Nothing of
-        # them is garbage, so the collector need not look for it.
+        # The other modules are imported now, because clients can already connect and wait in the kernel. The imports
+        # make no garbage, so the collector is off meanwhile.
         gc.disable()
         from group_sidecar.proxy.runtime.logging import configure_logging
         from group_sidecar.proxy.sidecar import run_until_signalled

@@ -67,8 +67,8 @@ class Gateway:
     Attributes:
         was_asked: set when the first attempt to learn the cluster's nodes has ended. No client is accepted before,
             because the gateway would not know which broker it is connected to.
-        unreachable: the address that could not be asked for the nodes, although no broker refused to tell; None if a
-            broker was asked.
+        unreachable: the address at which the last attempt to learn the nodes failed. None if the attempt succeeded, or
+            if a broker was reached and refused the sidecar's own connection.
     """
 
     def __init__(

@@ -67,13 +67,13 @@ def ingest(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = 
         lines = lines.observe(files, F.to_json(F.collect_set("file")).alias("files"))
     with store.writing:
         days_dropped = store.tidy(batch, now) if isinstance(batch, int) else 0
-        taken = _take(store, _judged(store, lines, now), batch, now)
-        answer(store, taken.hours)
+        written = _write(store, _judged(store, lines, now), batch, now)
+        compute_tables(store, written.hours)
         if files is not None:
             segments = json.loads(files.get["files"])
             if segments:
                 store.ledger.add(batch, "".join(f"{json.dumps(each)}\n" for each in segments))
-    return replace(taken, days_dropped=days_dropped)
+    return replace(written, days_dropped=days_dropped)
 
 
 def replay(
@@ -95,27 +95,27 @@ def replay(
     emitted_at = F.col("emitted_at")
     judged = _judged(store, lines, now)
     chosen = judged.where(F.col("fault").isNull() & (emitted_at >= F.lit(since)) & (emitted_at < F.lit(until)))
-    taken = _take(store, chosen, f"replay-{now:%Y%m%d%H%M%S%f}", now)
-    hours = tuple(sorted({*taken.hours, *store.hours(since, until)}))
-    answer(store, hours)
-    return replace(taken, hours=hours)
+    written = _write(store, chosen, f"replay-{now:%Y%m%d%H%M%S%f}", now)
+    hours = tuple(sorted({*written.hours, *store.hours(since, until)}))
+    compute_tables(store, hours)
+    return replace(written, hours=hours)
 
 
-def answer(store: Store, hours: Collection[datetime]) -> None:
+def compute_tables(store: Store, hours: Collection[datetime]) -> None:
     """Computes all tables of these hours again, from the stored records."""
     if not hours:
         return
     records = store.records(hours)
 
-    def ask(first: Table) -> None:
+    def compute(first: Table) -> None:
         store.replace(first.name, first.ask(records, store.window), hours)
         for table in TABLES.values():
             if table.source == first.name:
                 store.replace(table.name, table.ask(store.answers(first.name, hours), store.window), hours)
 
     with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
-        asked = [pool.submit(ask, table) for table in TABLES.values() if table.source == RECORDS]
-    for each in asked:
+        computations = [pool.submit(compute, table) for table in TABLES.values() if table.source == RECORDS]
+    for each in computations:
         each.result()
 
 
@@ -124,7 +124,7 @@ def _judged(store: Store, lines: DataFrame, now: datetime) -> DataFrame:
     return line_parsing.judged(lines, F.lit(now), None if oldest is None else F.lit(oldest))
 
 
-def _take(store: Store, judged: DataFrame, batch: Batch, now: datetime) -> IngestResult:
+def _write(store: Store, judged: DataFrame, batch: Batch, now: datetime) -> IngestResult:
     added = store.add(batch, judged, now)
     warnings = () if not added.kept else (f"batch {batch} {_FEWER_LINES_WARNING.format(added.kept)}",)
     hours = tuple(sorted(added.hours))

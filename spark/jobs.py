@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark import line_sources
 from group_sidecar.spark.filesystem import Folders
-from group_sidecar.spark.ingest import IngestResult, answer, replay
+from group_sidecar.spark.ingest import IngestResult, compute_tables, replay
 from group_sidecar.spark.lease import hold_lease
 from group_sidecar.spark.line_sources import KafkaTopic
 from group_sidecar.spark.missed_segments import missed_segments
@@ -103,14 +103,14 @@ def run_replay(spark: SparkSession, source: Source, output: str, since: datetime
             line_sources.kafka(spark, source) if isinstance(source, KafkaTopic) else line_sources.files(spark, source)
         )
         replayed = replay(store, lines, since, until)
-    _log(f"{replayed.records} records, {len(replayed.hours)} hours answered again")
+    _log(f"{replayed.records} records, {len(replayed.hours)} hours computed again")
 
 
 def _recover(store: Store) -> None:
     hours = sorted(store.recover())
     if hours:
-        _log(f"an earlier run ended before its records were in place: they are now, in {len(hours)} hours")
-        answer(store, hours)
+        _log(f"the records of an interrupted run are stored now, in {len(hours)} hours")
+        compute_tables(store, hours)
 
 
 def _ingest(spark: SparkSession, store: Store, options: RunOptions, batch_totals: "_BatchTotals") -> None:

@@ -51,9 +51,9 @@ def missed_segments(
         files = line_sources.all_files(spark, folder)
         others = sorted(row["path"] for row in files.where(~F.col("path").like(_SEGMENT)).select("path").collect())
         if others:
-            warnings.append(f"not read, for only *.jsonl is: {_files(others)}")
+            warnings.append(f"files are not read, because only *.jsonl files are: {_files(others)}")
         if changed := store.ledger.changed(files):
-            warnings.append(f"read again, for they changed after they were read: {_files(changed)}")
+            warnings.append(f"segments are read again, because they changed after they were read: {_files(changed)}")
             lines = line_sources.files(spark, folder).where(F.col("file.path").isin(changed))
             now = now or datetime.now(UTC)
             taken = ingest(store, lines, f"changed-{now:%Y%m%d%H%M%S%f}", now)

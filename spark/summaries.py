@@ -225,12 +225,12 @@ def _latest_groups(read: TableReader) -> DataFrame:
         read("groups")
         .groupBy("group")
         .agg(
-            F.max_by(F.struct(*latest_fields), WINDOW).alias("told"),
+            F.max_by(F.struct(*latest_fields), WINDOW).alias("latest"),
             F.min("observed_at").alias("first_seen"),
             F.max("observed_at").alias("last_seen"),
             F.max(WINDOW).alias(WINDOW),
         )
-        .select("group", "told.*", "first_seen", "last_seen", WINDOW)
+        .select("group", "latest.*", "first_seen", "last_seen", WINDOW)
     )
     # The newest restatement of a sidecar may be incomplete, because some of its records may not be written yet. A
     # restatement is complete if the sidecar has begun another one since.
@@ -331,7 +331,7 @@ SUMMARIES: Mapping[str, Summary] = MappingProxyType(
                 "lag",
                 ("group",),
                 ("group", "state", "members", "lag", "lag_seconds", "rebalances", "main_cause", "refusals", "gone"),
-                "Every group: how it stands, how far it is behind, what it went through.",
+                "The state, the lag, the rebalances and the refusals of each group.",
             ),
             Summary(
                 "lag",
@@ -339,7 +339,7 @@ SUMMARIES: Mapping[str, Summary] = MappingProxyType(
                 "lag",
                 ("group", "topic", "partition"),
                 ("group", "topic", "partition", "committed", "log_end", "lag", "lag_seconds", "log_end_at"),
-                "Every partition of every group.",
+                "The lag of each group in each partition.",
             ),
             Summary(
                 "rebalances",
@@ -347,14 +347,14 @@ SUMMARIES: Mapping[str, Summary] = MappingProxyType(
                 "lost_consumer_seconds",
                 ("group", "cause", "reason"),
                 ("group", "cause", "rebalances", "seconds", "longest_seconds", "lost_consumer_seconds", "last_at"),
-                "Why groups rebalanced, and what it cost.",
+                "Rebalances by cause, and the time they took.",
             ),
-            Summary("refusals", refusals, "refusals", _VERDICT, (), "Clients that a policy refused."),
-            Summary("audits", audits, "audits", _VERDICT, (), "Clients that a policy in audit mode let pass."),
-            Summary("sidecars", sidecars, "silent_seconds", ("sidecar",), (), "Which sidecars live."),
-            Summary("churn", churn, "members", ("group", "change"), (), "Members that came and went."),
-            Summary("metrics", metrics, None, ("metric",), (), "The sidecars' own metrics, summed."),
-            Summary("quarantine", quarantine, "lines", ("fault", "sidecar"), (), "Lines that are no records."),
+            Summary("refusals", refusals, "refusals", _VERDICT, (), "How often policies refused clients."),
+            Summary("audits", audits, "audits", _VERDICT, (), "Refusals that were only recorded."),
+            Summary("sidecars", sidecars, "silent_seconds", ("sidecar",), (), "Which sidecars are alive."),
+            Summary("churn", churn, "members", ("group", "change"), (), "Members that joined and left."),
+            Summary("metrics", metrics, None, ("metric",), (), "The sidecars' own metrics, summed over the fleet."),
+            Summary("quarantine", quarantine, "lines", ("fault", "sidecar"), (), "Lines that are not valid records."),
         )
     }
 )

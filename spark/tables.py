@@ -56,15 +56,17 @@ TABLES: Mapping[str, Table] = MappingProxyType(
     {
         table.name: table
         for table in (
-            Table("groups", groups, ("group",), "Every group as it stood at the end of the window."),
-            Table("lag", lag, ("group", "topic", "partition"), "How far behind in each partition."),
-            Table("group_lag", group_lag, ("group",), "How far behind in all.", source="lag"),
-            Table("rebalances", rebalances, ("group", "cause", "reason"), "Rebalances, by cause, and what they cost."),
-            Table("refusals", refusals, _VERDICT, "Clients that a policy refused."),
-            Table("audits", audits, _VERDICT, "Clients that a policy in audit mode would have refused."),
-            Table("sidecars", sidecars, ("sidecar", "boot"), "What each start of each sidecar told."),
-            Table("churn", churn, ("group", "change"), "Members that came and went."),
-            Table("metrics", metrics, ("metric",), "The sidecars' own metrics, summed."),
+            Table("groups", groups, ("group",), "The state of each group at the end of the window."),
+            Table("lag", lag, ("group", "topic", "partition"), "The lag of each group in each partition."),
+            Table("group_lag", group_lag, ("group",), "The lag of each group in all partitions.", source="lag"),
+            Table(
+                "rebalances", rebalances, ("group", "cause", "reason"), "Rebalances by cause, and the time they took."
+            ),
+            Table("refusals", refusals, _VERDICT, "How often policies refused clients of each group."),
+            Table("audits", audits, _VERDICT, "Refusals that policies in audit mode only recorded."),
+            Table("sidecars", sidecars, ("sidecar", "boot"), "The records of each boot of each sidecar."),
+            Table("churn", churn, ("group", "change"), "Members that joined and left each group."),
+            Table("metrics", metrics, ("metric",), "The sidecars' own metrics, summed over the fleet."),
         )
     }
 )

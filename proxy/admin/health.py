@@ -19,7 +19,7 @@ _CONDITIONS = {
     "accepting": "gets no clients, because the sidecar is stopping",
     "listening": "has no port at the gateway (gateway.first_port)",
 }
-"""What it means that a readiness condition does not hold, as the end of a sentence about the broker."""
+"""The text for each readiness condition that does not hold. It ends a sentence about the broker."""
 
 
 class Health:

@@ -43,7 +43,7 @@ ENDPOINTS = (
     Endpoint(
         "group", m.GroupQuery, m.GroupDetail, lambda data, asked: data.group(asked.group), "A group and its members"
     ),
-    Endpoint("offsets", m.GroupQuery, m.Offsets, lambda data, asked: data.offsets(asked.group), "Where a group stands"),
+    Endpoint("offsets", m.GroupQuery, m.Offsets, lambda data, asked: data.offsets(asked.group), "A group's offsets"),
     Endpoint(
         "timeline", m.GroupQuery, m.Timeline, lambda data, asked: data.timeline(asked.group), "What happened to a group"
     ),
@@ -51,9 +51,9 @@ ENDPOINTS = (
         "why", m.WhyQuery, m.Why, lambda data, asked: data.why(asked.group, asked.seconds), "Why a group rebalanced"
     ),
     Endpoint(
-        "refusals", m.RefusalsQuery, m.Refusals, lambda data, asked: data.refusals(asked.limit), "What was refused"
+        "refusals", m.RefusalsQuery, m.Refusals, lambda data, asked: data.refusals(asked.limit), "The last refusals"
     ),
-    Endpoint("status", m.Query, m.Status, lambda data, _: data.status(), "The sidecar itself"),
+    Endpoint("status", m.Query, m.Status, lambda data, _: data.status(), "The status of the sidecar"),
     Endpoint("config", m.Query, Config, lambda data, _: data.config(), "The settings in force"),
 )
 

@@ -36,42 +36,42 @@ class GroupQuery(Query):
     """Selects one group."""
 
     group: str
-    """The group's id, percent-encoded; it may be any text, and empty."""
+    """The id of the group, percent-encoded. An id may be any text, also the empty text."""
 
 
 class WhyQuery(GroupQuery):
     """Selects one group and a time span."""
 
     seconds: int = Field(default=HOUR, ge=1, le=MAX_WHY_SECONDS)
-    """How far to look back."""
+    """The number of seconds to look back."""
 
 
 class RefusalsQuery(Query):
     """Selects a number of refusals."""
 
     limit: int = Field(default=200, ge=1, le=MAX_REFUSALS)
-    """The most that are told."""
+    """The maximum number of refusals in the reply."""
 
 
 class GroupsQuery(Query):
     """Filters and sorts groups. An empty parameter counts as missing, because HTML forms send empty fields."""
 
     search: str = ""
-    """Part of the group's id, in capitals or not."""
+    """A part of the group's id. Upper and lower case count as equal."""
     state: GroupState | None = None
-    """Its state."""
+    """The state of the group."""
     type: GroupKind | None = None
-    """The protocol that it speaks."""
+    """The group's type, as ListGroups returns it."""
     cause: RebalanceCause | None = None
-    """The cause of its last rebalance."""
+    """The cause of the group's last rebalance."""
     sort: Literal["group", "members", "lag", "last_rebalance_at", "rebalances"] = "group"
-    """What to sort by; groups of which it is not known come last."""
+    """The value that groups are sorted by. Groups without a known value come last."""
     order: Literal["asc", "desc"] = "asc"
-    """The direction."""
+    """Ascending or descending order."""
     limit: int = Field(default=100, ge=1, le=MAX_GROUPS)
-    """The most groups that are told."""
+    """The maximum number of groups in the reply."""
     offset: int = Field(default=0, ge=0)
-    """How many to pass over."""
+    """The number of groups that are skipped before the first one in the reply."""
 
     @model_validator(mode="before")
     @classmethod
@@ -83,79 +83,79 @@ class GroupsQuery(Query):
 
 
 class Problem(BaseModel):
-    """Why there is no other reply. What else belongs to it stands beside the sentence."""
+    """The error reply to a request. It may have further fields."""
 
     model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
 
     error: str
-    """One sentence for people."""
+    """The reason, in one sentence."""
 
 
 class GroupSummary(Answer):
-    """A group in a line."""
+    """A group's row in a list of groups."""
 
     group: str
     """The group's id."""
     protocol: GroupKind
-    """The protocol that it speaks, as ListGroups calls it."""
+    """The group's type, as ListGroups returns it."""
     state: GroupState
-    """Its state, as DescribeGroups spells it."""
+    """The group's state, as DescribeGroups returns it."""
     protocol_type: str
-    """`consumer`, `connect` and the like; empty where it is not known."""
+    """Kafka's protocol type, such as `consumer` or `connect`; empty if it is not known."""
     assignor: str
-    """The assignor that its members use."""
+    """The assignor that the group's members use."""
     generation: int
-    """The generation, or the epoch of a group of KIP-848; -1 where it is not known."""
+    """The generation, or the epoch of a group of KIP-848; -1 if it is not known."""
     members: int
-    """How many members are known."""
+    """The number of known members."""
     members_known: bool
-    """Whether these are all."""
+    """Whether all members are known."""
     limit: int | None
-    """The most members that it may have; null without limit."""
+    """The maximum number of members; null without a limit."""
     lag: int | None
-    """Records behind, over all partitions whose log end was seen; null where none was."""
+    """The sum of the lag of all partitions whose log end was seen, in records; null if there is no such partition."""
     lag_unknown_partitions: int
-    """Partitions with a committed offset whose log end was not seen."""
+    """The number of partitions with a committed offset whose log end was not seen."""
     committed_partitions: int
-    """Partitions with a committed offset."""
+    """The number of partitions with a committed offset."""
     last_rebalance_at: Moment | None
-    """When it last rebalanced, as far as was seen."""
+    """When the sidecar last saw the group rebalance."""
     last_cause: RebalanceCause | None
-    """What brought that about."""
+    """The cause of that rebalance."""
     last_reason: RebalanceReason | None
-    """The same as metrics have it."""
+    """The cause of that rebalance as the label value of metrics."""
     rebalances: int
-    """Rebalances in the last hour, as far as they are recorded."""
+    """The number of recorded rebalances in the last hour."""
     lacking: FallbackReason | None
-    """Why the sidecar cannot answer DescribeGroups for it; null where it can."""
+    """Why the sidecar cannot answer DescribeGroups for the group; null if it can."""
     offsets_lacking: FallbackReason | None
-    """The same of OffsetFetch."""
+    """Why the sidecar cannot answer OffsetFetch for the group; null if it can."""
 
 
 class UnreachableBroker(Answer):
-    """A broker that does not answer: what is told of its groups is as it was then."""
+    """A broker that does not answer the sidecar. The data of its groups date from before `since`."""
 
     broker: str
-    """Its address."""
+    """The address of the broker."""
     since: Moment
-    """When it was first found not to answer."""
+    """When the broker first failed to answer."""
     reason: str
-    """Why, for people."""
+    """Why the broker does not answer, as text."""
 
 
 class Groups(Answer):
-    """Some of the groups, and how many there are."""
+    """A page of the list of groups, and the numbers of groups."""
 
     at: Moment
-    """When they were looked at."""
+    """The time of the data."""
     total: int
-    """How many groups match."""
+    """The number of groups that match the parameters."""
     all: int
-    """How many groups there are."""
+    """The number of all groups."""
     unreachable: list[UnreachableBroker]
     """Brokers that do not answer the sidecar."""
     groups: list[GroupSummary]
-    """Those asked for."""
+    """The requested page of the matching groups."""
 
 
 class Member(Answer):
@@ -163,22 +163,22 @@ class Member(Answer):
 
     member_id: str
     instance_id: str | None
-    """Its `group.instance.id`."""
+    """The member's `group.instance.id`."""
     client_id: str
     client_host: str
-    """As Kafka prints it, with a leading slash."""
+    """The client's host as Kafka prints it, with a leading slash."""
     principal: str
     """The client's user as Kafka writes it; empty if it is not known."""
     since: Moment | None
-    """When it was first seen."""
+    """When the sidecar first saw the member."""
     assignment: dict[str, list[int]] | None
-    """Its partitions by topic; null where what the leader assigned cannot be read."""
+    """The member's partitions by topic; null if the assignment cannot be decoded."""
     assignment_bytes: int
-    """How long that is, in bytes."""
+    """The size of the encoded assignment in bytes."""
 
 
 class Coordinator(Answer):
-    """The broker that coordinates a group, under the address that clients are told."""
+    """The broker that coordinates a group, with the address that clients use."""
 
     id: int
     host: str
@@ -189,193 +189,194 @@ class GroupDetail(GroupSummary):
     """A group with its members."""
 
     coordinator: Coordinator | None
-    """Its coordinator; null where it is not known, as where the coordinator's log is not read."""
+    """The group's coordinator; null if it is not known, for instance because `__consumer_offsets` is not read."""
     leader: str
-    """The member that assigns; empty where there is none."""
+    """The member id of the group's leader; empty if there is none."""
     unreachable: list[UnreachableBroker]
     """Brokers that do not answer the sidecar."""
     member_list: list[Member]
-    """Its members, by client id, instance id and member id."""
+    """The group's members, sorted by client id, instance id and member id."""
 
 
 class Offset(Answer):
-    """Where a group stands in one partition."""
+    """A group's offsets in one partition."""
 
     topic: str
     partition: int
     current_offset: int | None
-    """The committed offset; null where nothing was committed."""
+    """The committed offset; null if there is none."""
     log_end_offset: int | None
-    """The end of the log; null where it was not seen."""
+    """The log end offset; null if it was not seen."""
     log_end_at: Moment | None
-    """When that was seen."""
+    """When the log end offset was seen."""
     lag: int | None
-    """Records behind, at least 0."""
+    """The lag in records, at least 0."""
     metadata: str | None
-    """What the consumer said with the offset."""
+    """The metadata of the commit."""
     committed_at: Moment | None
-    """When it was committed."""
+    """The time of the commit."""
     member_id: str | None
-    """The member that has the partition now."""
+    """The id of the member that the partition is assigned to."""
     client_id: str | None
-    """Of that member."""
+    """The client id of that member."""
     client_host: str | None
-    """Of that member."""
+    """The client's host of that member."""
     principal: str | None
-    """Of that member; empty if it is not known."""
+    """The user of that member as Kafka writes it; empty if it is not known."""
 
 
 class Offsets(Answer):
-    """All partitions that a group has committed, or has been assigned."""
+    """A group's offsets in all partitions that have a commit or are assigned to a member."""
 
     group: str
     state: GroupState
     offsets: list[Offset]
-    """By topic and partition."""
+    """One entry for each partition, sorted by topic and partition."""
     unreachable: list[UnreachableBroker]
     """Brokers that do not answer the sidecar."""
 
 
 class Forgotten(Answer):
-    """The newest moment of which something is no longer kept; null where all is."""
+    """For each kind of event, the time of the newest event that is no longer kept; null if all events are kept."""
 
     changes: Moment | None
-    """Members and rebalances."""
+    """For events of members and rebalances."""
     commits: Moment | None
-    """Commits that were refused."""
+    """For commits that the broker refused."""
     refusals: Moment | None
-    """What policies refused."""
+    """For requests that a policy refused."""
 
 
 class Timeline(Answer):
-    """What is recorded of a group."""
+    """The recorded events of a group."""
 
     group: str
     timeline: list[Cell]
-    """The newest last. Refusals of one client for one reason within a minute, or longer ago, are one event."""
+    """The events, the newest last. Refusals of one client for one reason within a minute are one event. Older refusals
+    are merged further."""
     forgotten: Forgotten
-    """What of it is no longer kept."""
+    """The times up to which events are no longer kept."""
     unreachable: list[UnreachableBroker]
     """Brokers that do not answer the sidecar."""
 
 
 class Cause(Answer):
-    """What brought about some of the rebalances."""
+    """One cause of a group's rebalances."""
 
     cause: RebalanceCause
     reason: RebalanceReason
-    """The same as metrics have it."""
+    """The cause as the label value of metrics."""
     count: int
-    """Rebalances."""
+    """The number of rebalances with this cause."""
     by: Client | None
-    """Who."""
+    """The client that caused these rebalances; null if it is not known."""
     said: str
-    """What that client gave as its reason (KIP-800)."""
+    """The reason that this client gave (KIP-800); empty if it gave none."""
     sentence: str
-    """The same for people."""
+    """The cause as a sentence."""
 
 
 class RefusedClient(Answer):
-    """A client that a policy refused something."""
+    """A client whose requests a policy refused, with the reason."""
 
     policy: str
     error: str
-    """Kafka's name of it."""
+    """The error that the client got, by Kafka's name."""
     client_id: str
     client_host: str
     principal: str
     """The client's user as Kafka writes it; empty if it is not known."""
     count: int
-    """Requests."""
+    """The number of refused requests."""
     first_at: Moment
     last_at: Moment
 
 
 class Why(Answer):
-    """Why a group rebalanced."""
+    """Why a group rebalanced between two moments."""
 
     group: str
     since: Moment
     until: Moment
     rebalances: int
     summary: str
-    """All of it in a sentence."""
+    """A summary in one sentence."""
     causes: list[Cause]
-    """The most frequent first."""
+    """The causes of the rebalances, the most frequent first."""
     rebalancing_seconds: float
-    """All rebalances together."""
+    """The duration of all rebalances together."""
     longest_seconds: float
     slowest: Slowest | None
-    """The slowest joiner of all."""
+    """The slowest joiner of all rebalances."""
     refusals: int
-    """Requests that a policy refused."""
+    """The number of requests that a policy refused."""
     refused: list[RefusedClient]
-    """Who they were of, the most frequent first."""
+    """The refused clients, the most frequent first."""
     failed_commits: int
-    """Partitions whose commits the broker refused."""
+    """The number of partitions whose commits the broker refused."""
     at_least: list[Literal["rebalances", "refusals", "failed_commits"]]
-    """The figures that may be more: a part of that time is no longer kept."""
+    """The names of the figures that are lower bounds, because events of that time are no longer kept."""
     unreachable: list[UnreachableBroker]
     """Brokers that do not answer the sidecar."""
 
 
 class Refusals(Answer):
-    """What policies refused, or would have, in all groups."""
+    """The requests that policies refused, or would have refused in audit mode, in all groups."""
 
     refusals: list[RefusalCell]
-    """The newest first, each with its `group`."""
+    """The refusals, the newest first."""
 
 
 class LastReload(Answer):
-    """How the last reading of the settings went."""
+    """The result of the last reload of the settings."""
 
     successful: bool
     succeeded_at: Moment
-    """When one last succeeded."""
+    """When a reload or the start last read the settings successfully."""
 
 
 class Outlet(Answer):
-    """Where the journal's records go."""
+    """A destination of the journal's records."""
 
     records_written: int
-    """Records that were handed to the disk, or that the broker acknowledged."""
+    """The number of records that were written to the disk, or that the broker acknowledged."""
     records_dropped: dict[str, int]
-    """By reason."""
+    """The number of dropped records by reason."""
     write_failures: int
-    """Failed attempts to write."""
+    """The number of failed attempts to write."""
     last_flush_at: Moment | None
     """When records were last written; null before the first."""
 
 
 class Status(Answer):
-    """The sidecar itself."""
+    """The status of the sidecar."""
 
     version: str
     sidecar_id: str
     mode: Literal["sidecar", "gateway"]
     started_at: Moment
     ready: bool
-    """Whether it can be sent clients."""
+    """Whether clients can reach the broker through the sidecar."""
     brokers: dict[str, dict[str, bool]]
-    """By broker: what it takes to be ready, and whether it is so."""
+    """The conditions of readiness by broker, and whether each of them holds."""
     unreachable: list[UnreachableBroker]
     """Brokers that do not answer the sidecar."""
     offsets_log: dict[str, dict[str, Any]]
-    """By broker: how far its log was read."""
+    """How far `__consumer_offsets` was read, by broker."""
     connections: int
-    """Client connections."""
+    """The number of client connections."""
     groups: dict[GroupState, int]
-    """By state: how many groups there are."""
+    """The number of groups by state."""
     held_bytes: int
-    """Bytes held in unfinished frames."""
+    """Bytes held for connections: unfinished frames, and requests until their replies."""
     recorded_bytes: int
-    """Bytes of the flight recorder, roughly."""
+    """The approximate size of the flight recorder in bytes."""
     series_suppressed: int
-    """Series that the last scrape left out for the limit."""
+    """The number of series that the last scrape left out because of the limit."""
     answers: dict[str, int]
-    """By API: requests that were answered from the copy of the coordinator, since the start."""
+    """The number of requests since the start that were answered from the copy of the coordinator, by API."""
     fallbacks: dict[str, int]
-    """By reason: requests that could have been, and were left to the broker."""
+    """The number of questions since the start that were left to the broker, by reason."""
     outlets: dict[str, Outlet]
-    """Of the journal: `folder`, `topic`; none where no records are written."""
+    """The destinations of the journal, `folder` and `topic`; empty without a journal."""
     last_reload: LastReload

@@ -20,8 +20,9 @@ _SECURITY_SCHEMES = {
     "certificate": {"type": "mutualTLS"},
 }
 _DESCRIPTION = """\
-What a sidecar of a Kafka broker knows of its consumer groups. Read-only. Group ids may be any text, so they stand in
-the query, percent-encoded. Fields may be added within this version, and none is taken away or means another thing.
+Read-only data about the consumer groups of a Kafka broker, as its sidecar knows them. A group id may be any text, so it
+is a percent-encoded query parameter. Within this version, fields may be added, but no field is removed or gets another
+meaning.
 """
 
 Json = dict[str, Any]
@@ -48,10 +49,10 @@ def description() -> Json:
 
 def _operation(endpoint: Endpoint, schemas: Json) -> Json:
     problems = {
-        "400": "A parameter is wrong; `parameter` names it",
-        "401": "The token is needed",
-        "403": "Not let in",
-        "429": "Too many wrong tokens",
+        "400": "A parameter is invalid; `parameter` names it",
+        "401": "The request needs a token",
+        "403": "The client may not read this path",
+        "429": "The client has sent too many wrong tokens",
     }
     if issubclass(endpoint.query, GroupQuery):
         problems["404"] = "There is no such group"
@@ -60,7 +61,7 @@ def _operation(endpoint: Endpoint, schemas: Json) -> Json:
         "summary": endpoint.summary,
         "parameters": list(_parameters(schemas[endpoint.query.__name__])),
         "responses": {
-            "200": _response("As asked", endpoint.answer),
+            "200": _response("The requested data", endpoint.answer),
             **{status: _response(why, Problem) for status, why in problems.items()},
         },
     }

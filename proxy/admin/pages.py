@@ -89,7 +89,7 @@ class _Event(NamedTuple):
     name: str
     at: str
     kind: str
-    told: sentences.Sentence
+    description: sentences.Sentence
     group: str = ""
 
 

@@ -22,12 +22,12 @@ class Answer(BaseModel):
 
 
 class Client(Answer):
-    """Who brought something about. The host is as Kafka prints it, with a leading slash."""
+    """A client that caused an event. The host is as Kafka prints it, with a leading slash."""
 
     client_id: str
     client_host: str
     instance_id: str | None
-    """Its `group.instance.id`."""
+    """The client's `group.instance.id`."""
     principal: str
     """The client's user as Kafka writes it; empty if it is not known."""
 
@@ -36,14 +36,14 @@ class Who(Client):
     """A member."""
 
     member_id: str
-    """Empty where it had none yet."""
+    """The member id; empty if the member had none yet."""
 
 
 class Slowest(Who):
     """The member that joined last."""
 
     seconds: float
-    """After the first."""
+    """Seconds after the first join."""
 
 
 class Event(Answer):
@@ -57,12 +57,12 @@ class RebalanceStarted(Event):
 
     what: Literal["rebalance_started"]
     reason: RebalanceReason
-    """The cause as metrics have it."""
+    """The cause as the label value of metrics."""
     cause: RebalanceCause
     by: Who | None
-    """Who brought it about; null where that is not known."""
+    """The client that caused the rebalance; null if it is not known."""
     said: str
-    """The reason that this client gave (KIP-800); empty without."""
+    """The reason that this client gave (KIP-800); empty if it gave none."""
 
 
 class RebalanceCompleted(Event):
@@ -70,31 +70,31 @@ class RebalanceCompleted(Event):
 
     what: Literal["rebalance_completed"]
     reason: RebalanceReason
-    """The cause as metrics have it."""
+    """The cause as the label value of metrics."""
     cause: RebalanceCause
-    """What began it."""
+    """The cause of the rebalance's start."""
     by: Who | None
-    """Who brought it about; null where that is not known."""
+    """The client that caused the rebalance; null if it is not known."""
     said: str
-    """The reason that this client gave (KIP-800); empty without."""
+    """The reason that this client gave (KIP-800); empty if it gave none."""
     generation: int
     protocol: str
     """The assignor that was chosen."""
     members: int
     duration_seconds: float
-    """First join to last sync."""
+    """Seconds from the first join to the last sync; 0 if the start was not observed."""
     joined: int
-    """Members that came with it."""
+    """The number of members that joined since the previous rebalance."""
     gone: int
-    """Members that went with it."""
+    """The number of members that left since the previous rebalance."""
     slowest: Slowest | None
-    """Null where fewer than two joins were seen."""
+    """The member that joined last; null if fewer than two joins were seen."""
     moved_partitions: int | None
-    """Partitions that have another owner than before; null where assignments cannot be read."""
+    """The number of partitions that have lost their previous owner; null if assignments cannot be decoded."""
 
 
 class MemberJoined(Event):
-    """A member came."""
+    """A member joined."""
 
     what: Literal["member_joined"]
     member_id: str
@@ -104,11 +104,11 @@ class MemberJoined(Event):
     principal: str
     """The client's user as Kafka writes it; empty if it is not known."""
     said: str
-    """The reason that it gave (KIP-800)."""
+    """The reason that the client gave (KIP-800); empty if it gave none."""
 
 
 class MemberGone(Event):
-    """A member went."""
+    """A member left or was removed."""
 
     what: Literal["member_gone"]
     member_id: str
@@ -119,7 +119,7 @@ class MemberGone(Event):
     """The client's user as Kafka writes it; empty if it is not known."""
     how: Departure
     said: str
-    """The reason that was given (KIP-800)."""
+    """The reason that was given (KIP-800); empty if none was given."""
 
 
 class CoordinatorMoved(Event):
@@ -133,45 +133,45 @@ class RefusedPartitions(Answer):
 
     error_code: int
     error: str
-    """Kafka's name of it."""
+    """The error by Kafka's name."""
     partitions: int
 
 
 class OffsetsCommitted(Event):
-    """A commit of which the broker refused something."""
+    """A commit of which the broker refused at least one partition."""
 
     what: Literal["offsets_committed"]
     accepted: int
-    """Partitions."""
+    """The number of partitions whose commit the broker accepted."""
     refused: list[RefusedPartitions]
 
 
 class ClientRefused(Event):
-    """A policy refused a request, or (`client_audited`) would have."""
+    """A policy refused a request, or would have refused it in audit mode (`client_audited`)."""
 
     what: Literal["client_refused", "client_audited"]
     policy: str
     error_code: int
     error: str
-    """Kafka's name of it."""
+    """The error by Kafka's name."""
     client_id: str
     client_host: str
     principal: str
     """The client's user as Kafka writes it; empty if it is not known."""
     size: int
-    """What the policy counted."""
+    """The size that the policy compared with the limit."""
     limit: int
-    """The most that it lets pass."""
+    """The limit of the policy."""
     enforced: bool
-    """Whether the client was told."""
+    """Whether the client got the error. False in audit mode."""
     count: int
-    """How often this client was refused for this reason. `size` is of the last time, and so is `at`."""
+    """How often this client was refused for this reason. `at` and `size` are those of the last refusal."""
     first_at: Moment
-    """The first time."""
+    """When this client was first refused for this reason."""
 
 
 class Refusal(ClientRefused):
-    """The same, with its group."""
+    """A refusal with its group."""
 
     group: str
 

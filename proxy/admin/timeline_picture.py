@@ -50,7 +50,7 @@ class Mark:
 
     x: float
     kind: str
-    told: Sentence
+    description: Sentence
     event: str
 
 
@@ -64,7 +64,7 @@ class Bar:
 
     x: float
     width: float
-    told: Sentence
+    description: Sentence
     kind: str = "stay"
 
 
@@ -82,7 +82,7 @@ class Lane:
     """One line of the picture; `y` is its upper edge."""
 
     label: str
-    told: Sentence
+    description: Sentence
     bars: Sequence[Bar] = ()
     marks: Sequence[Mark] = ()
     y: float = 0.0
@@ -322,20 +322,20 @@ def _member_lane(row: _Row, scale: _Scale) -> Lane:
         if membership.end is not None and membership.ended and membership.ended >= scale.since
     ]
     name, host, instance = row.key
-    told = [*client(row.memberships[0].who), *((", instance ", UserText(instance)) if instance else ())]
-    return Lane(_shortened(instance or name or "(no client id)", host), told, bars, marks)
+    description = [*client(row.memberships[0].who), *((", instance ", UserText(instance)) if instance else ())]
+    return Lane(_shortened(instance or name or "(no client id)", host), description, bars, marks)
 
 
 def _bar(membership: _Membership, scale: _Scale) -> Bar:
     left = scale.x(membership.began or scale.since)
     right = scale.x(membership.ended or scale.until)
-    told = [
+    description = [
         *client(membership.who),
         ": from ",
-        _clock(membership.began) if membership.began else "before what is known",
+        _clock(membership.began) if membership.began else "before the recorded events",
     ]
-    told.append(f" to {_clock(membership.ended)}" if membership.ended else " until now")
-    return Bar(left, round(max(right - left, MIN_WIDTH), 1), told)
+    description.append(f" to {_clock(membership.ended)}" if membership.ended else " until now")
+    return Bar(left, round(max(right - left, MIN_WIDTH), 1), description)
 
 
 def _shortened(name: str, host: str) -> str:

@@ -183,7 +183,7 @@ def scan_and_rewrite(api_key: int, version: int, frame: bytes, advertise: Advert
 
 
 def rewrite_endpoint(endpoint: NodeEndpoint, advertise: Advertise) -> NodeEndpoint:
-    """Returns the address of a node's replacement. Raises ValueError if a gateway has no port for the node."""
+    """Returns a node's address as clients reach it. Raises ValueError if a gateway has no port for the node."""
     return _with_advertised_address(endpoint, endpoint.node_id, advertise)
 
 

@@ -29,7 +29,7 @@ class BearerTokens(Protocol):
         """Returns a bearer token.
 
         Raises:
-            CredentialUnavailable: there is no token, or none within so many seconds.
+            CredentialUnavailable: there is no token, or none arrived within `seconds`.
         """
 
     def refused(self) -> None:

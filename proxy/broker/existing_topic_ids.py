@@ -17,7 +17,8 @@ FRESH_SECONDS = 1.5
 ROUND_SECONDS = 0.5
 """Seconds from the beginning of one round of requests to the next."""
 IDLE_SECONDS = 30.0
-"""Seconds without a question by id after which no id is tracked, and after which an unused id is dropped."""
+"""All ids are dropped if no question by id has come for this many seconds. An id that no question has used for this
+long is dropped too."""
 MAX_TOPIC_IDS = 1000
 """The maximum number of ids that are tracked. A question about further ids is left to the broker."""
 IDS_AT_ONCE = 100
@@ -62,7 +63,7 @@ class TopicIds:
     # Questions to the broker.
 
     def due(self, now: float) -> list[UUID]:
-        """Returns the ids to ask about now, which are none if nothing is due."""
+        """Returns the ids to ask about now. The list is empty if no request is due."""
         if now - self._asked_at > IDLE_SECONDS:
             self._drop(self.names)
             self._wanted.clear()

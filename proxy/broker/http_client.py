@@ -66,7 +66,7 @@ async def post_form(
 
 @asynccontextmanager
 async def _connection(where: SplitResult, context: ssl.SSLContext | None) -> AsyncIterator[trio.abc.Stream]:
-    """Opens a connection for an https URL with TLS. Closes the connection at the end of the block."""
+    """Opens a connection, with TLS if the URL is https. Closes the connection at the end of the block."""
     host = where.hostname or ""
     try:
         stream: trio.abc.Stream = await trio.open_tcp_stream(host, where.port or _PORTS[where.scheme])

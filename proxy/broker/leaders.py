@@ -16,7 +16,7 @@ from group_sidecar.proxy.broker.group_queries import log_ends
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
 
 _NO_LEADER = -1
-"""The leader's node id of a partition without a leader."""
+"""The leader id that Metadata contains for a partition without a leader."""
 _PAUSE_PER_READ_TIME = 1_000
 """The pause until the next request, in multiples of the time that decoding the reply took. Decoding takes 2 us for each
 partition of the cluster."""

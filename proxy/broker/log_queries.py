@@ -28,7 +28,7 @@ from group_sidecar.proxy.broker.group_queries import START_OF_LOG, Node, metadat
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, BrokerRefused, KafkaClient
 
 _LEADER_ONLY_UNTIL = 10  # Fetch (KIP-392): followers may answer later versions.
-_WHOLE_SINCE = 3  # Fetch (KIP-74): the first batch is whole despite the limits, and a reply has a limit.
+_WHOLE_SINCE = 3  # Fetch (KIP-74): max_bytes limits the whole reply, and the first batch is complete despite it.
 _SMALLEST_SHARE = 4096
 _NOT_SERVED = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

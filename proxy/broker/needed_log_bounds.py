@@ -19,8 +19,9 @@ class NeededLogBounds:
     Args:
         copy: stores the bounds.
         config: the mode, and whether there is a journal.
-        partitions: returns the partitions whose log ends are needed. None stands for those that this broker's groups
-            have committed. In a gateway, a group may commit at one broker for a partition that another one leads.
+        partitions: returns the partitions whose log ends are needed. If None, these are the partitions for which this
+            broker's groups have committed offsets. In a gateway, other brokers' groups may also have committed offsets
+            for partitions that this broker leads.
 
     Attributes:
         reports_all_log_ends: whether the fleet pipeline needs all log ends of this broker, to join them with commits at

@@ -20,7 +20,7 @@ class OfferedVersions:
 
     Args:
         settings: which APIs may be answered here. The sidecar adds versions only to these.
-        copy: is told when the broker may be another release than before.
+        copy: notified when the broker may be another release than before.
 
     Attributes:
         revision: how often the broker's versions have changed.

@@ -15,11 +15,11 @@ class OwnConnections:
 
     Args:
         address: see Attributes.
-        settings: the credentials, and another listener of the broker where the sidecar is to use that one.
+        settings: the credentials, and the listener of the broker for the sidecar if it is not the clients' listener.
         versions: whether the broker is Kafka 0.9.
 
     Attributes:
-        address: where clients' requests for the broker go. It names the broker in the log.
+        address: the broker's address for clients' requests. The log names the broker by this address.
         have_user: whether the sidecar authenticates as a user (SASL).
     """
 

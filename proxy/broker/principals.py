@@ -36,7 +36,7 @@ UNAUTHENTICATED = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.
 MAX_REPORTED_CHARACTERS = 512
 """The longest user that is reported whole. A subject may have 32 KiB, and each member of a group has a principal."""
 MAX_SHARED_USERS = 4_096
-"""The number of reported users whose members and connections are certain to share one text."""
+"""The number of reported users whose text is cached, so that all members and connections of a user share one text."""
 
 _SECRET = secrets.token_bytes(32)
 """The key of all digests. The key exists only in this process."""
@@ -128,8 +128,8 @@ class Principals:
     def handshake_accepted(self, origin: Origin, mechanism: str) -> Principal | None:
         """Notes that the broker accepted a mechanism whose tokens will come in SaslAuthenticate requests.
 
-        Returns the principal that only this connection had, or None at its first handshake. The connection may become
-        that principal again as another user, so the caller must forget the grants of the principal.
+        Returns the principal that only this connection had, or None at its first handshake. The caller must forget the
+        grants of this principal, because the connection may get the same principal again as another user.
         """
         known = self._known.get(origin.number)
         if known is None or known.trusted:
@@ -171,7 +171,7 @@ class Principals:
 
     @property
     def limit_cause(self) -> str:
-        """Why a connection is refused whose principal has too many connections, as text for the log."""
+        """Why a connection is refused if its principal has too many connections, as text for the log."""
         return f"its principal has {self.max_connections} connections (limits.connections_per_principal)"
 
     def _try_count_for(self, origin: Origin, principal: Principal) -> bool:
@@ -230,8 +230,8 @@ class Principals:
     def user_of(self, origin: Origin) -> str:
         """Returns the principal of a client as Kafka writes it, for reports; empty if it is not known.
 
-        It is the subject of the client's certificate. As in Kafka, a user of SASL takes precedence. Only PLAIN and
-        SCRAM show who that is. A principal of more than MAX_REPORTED_CHARACTERS is cut.
+        It is the subject of the client's certificate. As in Kafka, a user of SASL takes precedence. Only tokens of
+        PLAIN and SCRAM show this user. A principal of more than MAX_REPORTED_CHARACTERS is cut.
         """
         known = self._known.get(origin.number)
         if known is None:
@@ -266,12 +266,12 @@ def _user_in_plain(token: bytes) -> bytes:
 
 
 def _plain_user(token: SentToken) -> str:
-    """Returns the principal for reports of the user in a PLAIN token; empty if the token has none."""
+    """Returns the user in a PLAIN token as a principal for reports; empty if the token names no user."""
     return _reported(token.plain_user.decode(errors="replace")) if token.plain_user else ""
 
 
 def _scram_user(name: bytes) -> str:
-    """Returns the principal for reports of a user in SCRAM's first message (RFC 5802, section 5.1)."""
+    """Returns the user in SCRAM's first message (RFC 5802, section 5.1) as a principal for reports."""
     user = name.rpartition(b",n=")[2].replace(b"=2C", b",").replace(b"=3D", b"=")
     return _reported(user.decode(errors="replace"))
 

@@ -1,7 +1,7 @@
 """Asks the broker periodically for information that no client's traffic shows.
 
-The module decides which requests are sent and when, and logs when the broker's condition changes. What is known
-of the broker (`ProbedBroker`) uses the replies. A failure here does not affect the forwarding of clients.
+The module decides which requests are sent and when, and logs when the broker's condition changes. The state of the
+broker (`ProbedBroker`) gets the replies. A failure here does not affect the forwarding of clients.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -134,7 +134,7 @@ class ProbedReachability(Protocol):
 
 
 class ProbedBroker(Protocol):
-    """What is known of one broker (`BrokerState`), as the prober uses it."""
+    """The state of one broker (`BrokerState`), as the prober uses it."""
 
     @property
     def config(self) -> ProbeSettings: ...

@@ -33,13 +33,13 @@ class Reachability:
         self.refuses_sidecar = True
 
     def ready(self) -> tuple[bool, str]:
-        """Returns whether the broker answers, and the reason where it does not."""
+        """Returns whether the broker answers, and the reason if it does not."""
         return self._failure_reason is None, self._failure_reason or "reachable"
 
     @property
     def unreachable(self) -> tuple[float, str] | None:
-        """The time since when the broker does not answer the prober, in seconds since the epoch, and the reason; None
-        while it answers.
+        """When the broker stopped answering the prober, in seconds since the epoch, and the reason. None while it
+        answers.
         """
         since = self._unreachable_since
         return None if since is None else (since, self._failure_reason or "")

@@ -19,7 +19,7 @@ from group_sidecar.proxy.dataplane.frame_editor import FrameEditError, FrameEdit
 from group_sidecar.proxy.dataplane.framing import LENGTH_BYTES
 
 MAX_HELD_BYTES = 65_536
-"""A reply of at most so many bytes is held until it is complete, and its end may then change its size."""
+"""A reply of at most this many bytes is held until it is complete, and its end may then change its size."""
 RESERVED_BYTES = 512
 """Bytes that are added to a longer reply, less than 1 % of it. A broker's new address may be 30 bytes longer than its
 own one, and the reply may then have 17 of them. Addresses for which there is no room are left out. A client that knows
@@ -52,8 +52,8 @@ def has_tail(api_key: int, version: int) -> bool:
 def rewrite_tail(api_key: int, tail: bytes, advertise: Advertise) -> Struct:
     """Returns the last fields of a reply with each address replaced, and without the controllers' listeners.
 
-    The unknown tagged fields are left out, as in `address_rewrite`. So are addresses without a node or a host, which no
-    broker sends.
+    Unknown tagged fields are left out, as in `address_rewrite`. Addresses without a node or a host are left out too.
+    No broker sends such an address.
 
     Raises:
         DecodeError: the fields cannot be decoded.

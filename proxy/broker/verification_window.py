@@ -74,8 +74,9 @@ class ComparedSettings(Protocol):
 
 @dataclass(slots=True)
 class _Window:
-    """The broker's answer to a question, and the sidecar's own answers from before this answer until the copy has
-    caught up.
+    """The broker's answer to a question, and the sidecar's own answers around this time.
+
+    The first of these answers is from before the broker's. The last is from the moment when the copy has caught up.
 
     Attributes:
         changes: the change counters of the groups at the last check.

@@ -1,4 +1,4 @@
-"""What a check finds: a fault, with which the sidecar would not do what it should, or a warning."""
+"""The findings of checks. A finding is a fault, which keeps the sidecar from working as configured, or a warning."""
 
 from typing import NamedTuple
 

@@ -31,7 +31,7 @@ _LONGEST_REPLY = 64 * 1024
 
 
 class Question(StrEnum):
-    """What is asked. Each question has an endpoint of the admin port, and a key in the endpoint's reply."""
+    """A question to a sidecar. Each question has an endpoint of the admin port, and a key in the endpoint's reply."""
 
     LIVE = "live"
     STARTED = "started"

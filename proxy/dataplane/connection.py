@@ -264,7 +264,7 @@ class Connection:
             self.rearm(endpoint)
 
     def _wait_to_read_on(self, endpoint: EndpointSocket) -> None:
-        """Waits for a turn to read what was read ahead from the socket, and epoll does not report."""
+        """Waits for a turn to read bytes that were read ahead, because epoll does not report them."""
         if endpoint is self.client:
             self._client_events |= EPOLLIN
         else:

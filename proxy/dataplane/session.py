@@ -70,8 +70,9 @@ MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk, the other
 replies in it wait for a turn, and so do requests that will be decoded with their replies."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
-"""So much of a connection's work is forgotten each second: 16 decoded requests, or a hundred Heartbeats. A client that
-causes less is never read in turns, also while the sidecar has more to do than it can."""
+"""The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
+Heartbeats with their replies. A client that causes less is never read in turns, not even while the sidecar is
+overloaded."""
 MAX_COUNTED_WORK: Final = 131_072
 """More work is not counted, so that a connection is read in turns for at most two seconds after its last work."""
 MIN_REQUEST_BYTES_PER_SECOND = 16_384
@@ -81,11 +82,12 @@ REQUEST_COST, BYTE_COST = 4_096, 32
 """A decoded request counts towards ANSWER_BYTES_PER_TURN as REQUEST_COST bytes, and each of its bytes as BYTE_COST
 bytes. To decode a request takes at least 30 us, and more for a long request."""
 DEFERRED_COST, DEFERRED_BYTE_COST = 512, 4
-"""The same for a request or a reply that arrives with others and is decoded later, both together. A Heartbeat takes
+"""The same for a request or a reply that arrives with others and is decoded later. A Heartbeat with its reply takes
 3 us, and a commit of 100 partitions 120 us (`python -m benchmarks.group_traffic`)."""
 FETCH_INSPECTION_SECONDS: Final = 1.0
 """After a Fetch reply was inspected, the connection's new Fetch requests and their replies pass unread for this many
-seconds, because Fetch replies are the bulk of all bytes. Not if the dispatcher must classify all requests."""
+seconds, because Fetch replies are the bulk of all bytes. They do not pass if the dispatcher must classify all requests.
+"""
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
 RECORD_APIS: Final = frozenset({FETCH, int(ApiKey.SHARE_FETCH), int(ApiKey.SHARE_ACKNOWLEDGE)})
@@ -689,7 +691,7 @@ class Session:
     def _look_at_pending_reply(
         self, pending: Pending, key: int, size: int, buffer: bytes, start: int, end: int
     ) -> FrameAction:
-        """Returns how a reply is treated that must be handled."""
+        """Returns what happens to a reply that has a pending reply."""
         action = self.dispatcher.classify_reply(pending, size, self._now)
         stop = start + LENGTH_BYTES + size
         if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:

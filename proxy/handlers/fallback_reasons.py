@@ -69,8 +69,8 @@ class FallbackReasons:
     def asks_first(self, exchange: Exchange, reason: FallbackReason) -> bool:
         """Whether the sidecar first asks the broker whether it serves the client, and only then answers.
 
-        So it is if the broker lacks the question's API, but clients were offered it (`ApiVersionsReplies`). The broker
-        would close the connection for the question itself.
+        This is so if the broker lacks the question's API, but the sidecar has offered it to clients
+        (`ApiVersionsReplies`). The broker would close the connection for the question itself.
         """
         return (
             reason is FallbackReason.UNAUTHORIZED

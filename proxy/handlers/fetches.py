@@ -19,7 +19,7 @@ from group_sidecar.proxy.handlers.rewritten_replies import PendingTail, TailRewr
 MAX_WHOLE_FETCH_BYTES = 65_536
 """Maximum bytes of a Fetch reply that is decoded whole. Only the first bytes of a longer reply are decoded."""
 HEAD_BYTES = 8_192
-"""Maximum bytes that are decoded of a long reply that is rewritten, because decoding a truncated reply is slow."""
+"""Maximum bytes of a long rewritten reply that are decoded, because decoding a truncated reply is slow."""
 EMPTY_FETCH_BYTES = 18
 """Bytes of a Fetch reply without partitions. A reply with a partition is longer."""
 FETCH_INSPECTION_INTERVAL = 0.01
@@ -62,14 +62,14 @@ class Fetches(ApiHandler):
         return self._pending.get(version)
 
     def classify_reply(self, size: int, now: float) -> FrameAction:
-        """Returns what to do with a reply. One with partitions is decoded, unless another was decoded very recently."""
+        """Returns what to do with a reply. A reply with partitions is decoded if none was decoded very recently."""
         if size <= EMPTY_FETCH_BYTES or now < self._inspection_due:
             return PASS
         self._inspection_due = now + FETCH_INSPECTION_INTERVAL
         return COPY if size <= self.largest_whole else PEEK
 
     def is_inspected(self, size: int, now: float) -> bool:
-        """Returns whether a reply that is rewritten is also decoded. If so, the next one is not, for a short time."""
+        """Returns whether a rewritten reply is also decoded. If so, no other reply is decoded for a short time."""
         return self.classify_reply(size, now) is not PASS
 
     def defer(self, pending: PendingReply, frame: bytes, origin: Origin, now: float) -> None:

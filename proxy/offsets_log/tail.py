@@ -228,7 +228,7 @@ class OffsetsTail:
             "" if self._connections.have_user else ", see own_connection"
         )
         if isinstance(error, AuthenticationFailed):
-            hint = "mend own_connection.sasl"
+            hint = "correct own_connection.sasl"
         log.warning(
             f"the sidecar may not read {OFFSETS_TOPIC}: it works from the wire and by asking", hint=hint, **fields
         )

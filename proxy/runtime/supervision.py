@@ -120,7 +120,7 @@ class Supervisor:
 
     def failed(self, task: Task, error: BaseException, broker: str = "") -> None:
         """Counts and logs a failure of a part that continues by itself."""
-        error = _innermost(error)
+        error = innermost(error)
         self.count(task, error, broker)
         if times := self._log_throttle.due(task, broker, type(error).__name__):
             where = {"broker": broker} if broker else {}
@@ -147,7 +147,7 @@ class Supervisor:
         return {task.value: count for task, count in self.failures.items()}
 
 
-def _innermost(error: BaseException) -> BaseException:
+def innermost(error: BaseException) -> BaseException:
     """Returns the first exception of nested exception groups. The other exceptions followed from the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -43,7 +43,7 @@ def lag_chapter(read: TableReader, known: ReportPeriod, groups: DataFrame) -> Ch
             Figure(
                 "lag-now",
                 "Groups that are furthest behind",
-                "Messages that each group had not consumed when it was last told of, and how late it was.",
+                "Messages that each group had not consumed at its last report, and how late it was.",
                 ChartKind.BARS,
                 _top(behind.rows),
                 [every],

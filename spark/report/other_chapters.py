@@ -36,12 +36,12 @@ def churn_chapter(read: TableReader, known: ReportPeriod) -> Chapter:
     amounts = by_step(frame.where(F.col("change").isin(*names)), span, "change", "members") if names else {}
     figure = Figure(
         "churn",
-        "Members that came and went",
+        "Members that joined and left",
         f"How many members joined groups and left them in each {duration(span.step)}, by how they did.",
         ChartKind.STACKS,
         stacks(span, amounts) if names else None,
-        [summary_table(read, "churn", "Members that came and went, by group")],
-        "No member came or went.",
+        [summary_table(read, "churn", "Members that joined and left, by group")],
+        "No member joined or left.",
     )
     return Chapter("churn", "Members", [figure])
 
@@ -49,7 +49,7 @@ def churn_chapter(read: TableReader, known: ReportPeriod) -> Chapter:
 def metrics_chapter(read: TableReader) -> Chapter:
     """Returns the chapter on the fleet's metrics, which is a table."""
     table = summary_table(read, "metrics", "Metrics, summed over all sidecars", 2 * MAX_ROWS)
-    figure = Figure("metrics", "Metrics of the fleet", "", None, None, [table], "No sidecar told its metrics.")
+    figure = Figure("metrics", "Metrics of the fleet", "", None, None, [table], "No sidecar reported its metrics.")
     return Chapter("metrics", "Metrics", [figure])
 
 
@@ -71,7 +71,7 @@ def quarantine_chapter(read: TableReader, quarantine: DataFrame) -> Chapter:
     figure = Figure(
         "quarantine",
         "Lines in quarantine by fault",
-        "How many lines could not be taken for records, by what is wrong with them.",
+        "How many lines are not valid records, by their fault.",
         ChartKind.BARS,
         bars(shown) if shown else None,
         [to_table("Faults, by the sidecar where it can be read", lines)],

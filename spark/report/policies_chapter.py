@@ -23,7 +23,7 @@ class _PolicyOutcome:
 
     table: str
     title: str
-    told: str
+    description: str
     empty: str
 
 
@@ -57,7 +57,7 @@ def _figure(read: TableReader, outcome: _PolicyOutcome) -> Figure:
     return Figure(
         outcome.table,
         outcome.title,
-        outcome.told,
+        outcome.description,
         ChartKind.BARS,
         _bars(names, all_rows(by_policy)) if names else None,
         [summary_table(read, outcome.table, outcome.title)],

@@ -41,7 +41,7 @@ _FORMATTED: dict[tuple[str, str, bool], Mapping[str, bytes]] = {}
 """The files of formatted storage by version, node id, and whether it has a user for SCRAM. A run formats each kind only
 once, because Kafka's tool takes more than a second."""
 _ENOUGH_GROUPS = 100
-"""So many names that at least one falls on every partition of the offsets topic."""
+"""Enough names that every partition of the offsets topic gets at least one of them."""
 
 
 class KafkaBroker:
@@ -138,10 +138,6 @@ class KafkaBroker:
     def pid(self) -> int:
         """The id of its process, once `start` was called."""
         return self._process.running.pid
-
-    def log_tail(self) -> str:
-        """Returns the end of the broker's log."""
-        return self._process.tail()
 
     def __enter__(self) -> Self:
         self.start()

@@ -152,7 +152,7 @@ class ClassicMember:
         until(joined, "the broker has dropped the group, so that it can be joined anew")
 
     def answered(self, seconds: float) -> bool:
-        """Whether a join or sync that was sent gets its reply within so many seconds."""
+        """Whether a join or sync that was sent gets its reply within `seconds`."""
         return self._wire.readable(seconds)
 
     def send_sync(self) -> None:

@@ -34,7 +34,7 @@ class ProcessFailed(Exception):
 
 
 def free_addresses(count: int) -> list[Address]:
-    """Returns so many different loopback addresses on which nothing listens.
+    """Returns `count` different loopback addresses on which nothing listens.
 
     The ports are below the range from which systems take ports for outgoing connections, so no such connection takes a
     port before it is bound. They stay reserved until the run ends. Another run on the same machine does not get them.

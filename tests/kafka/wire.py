@@ -51,7 +51,7 @@ class Wire:
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
 
     def readable(self, seconds: float) -> bool:
-        """Whether within so many seconds there is something to receive, or the connection ends."""
+        """Whether there is something to receive, or the connection ends, within `seconds`."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def closed(self) -> bool:

@@ -1,8 +1,9 @@
-"""Stale answers that Kafka itself gives after a failover.
+"""Finds the stale answers that Kafka itself gives after a failover.
 
-A new leader of a partition may hold records whose replication the old leader has acknowledged, with an older high
-watermark. It does not advance the high watermark while too few replicas are in sync. Meanwhile the coordinator of Kafka
-4 answers OffsetFetch from the state at the high watermark, so the answers lack commits that were acknowledged.
+A new leader of a partition has all records that the old leader has acknowledged, but its high watermark may be older
+than these records. The leader does not advance its high watermark while too few replicas are in sync. Meanwhile the
+coordinator of Kafka 4 answers OffsetFetch from the state at the high watermark, so the answers lack commits that were
+acknowledged.
 """
 
 import re
@@ -49,7 +50,7 @@ class ForwardedReads:
 
 
 def lags(logs: Iterable[Path], clock_offset: int) -> Iterator[Lag]:
-    """Yields what the brokers' logs say of new leaders with an old high watermark.
+    """Yields a lag for each new leader with an old high watermark in the brokers' logs.
 
     Args:
         logs: the files.
@@ -64,11 +65,11 @@ def lags(logs: Iterable[Path], clock_offset: int) -> Iterator[Lag]:
 def unexplained(
     operations: Sequence[Operation], lags: Sequence[Lag], partitions: int, forwarded: ForwardedReads | None
 ) -> list[Operation]:
-    """Returns the operations without the reads that such a leader may have answered.
+    """Returns the operations without the reads that a leader with an old high watermark may have answered.
 
     Args:
-        operations: of any keys.
-        lags: of all brokers.
+        operations: operations on any keys.
+        lags: the lags of all brokers.
         partitions: the number of partitions of `__consumer_offsets`.
         forwarded: the reads that a broker answered; None if the brokers answered all.
     """

@@ -26,7 +26,7 @@ from tests.linearizability.offsets_client import TOPIC, OffsetsClient
 
 _TIMEOUT_MS = 60_000
 _VERSION = 3
-"""Of all requests. Later versions give a producer a new epoch with every transaction (KIP-890)."""
+"""The version of each request. Later versions give a producer a new epoch with every transaction (KIP-890)."""
 _TRIES, _RETRY_SECONDS = 12, 0.2
 _RETRIABLE = {
     int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 REQUEST_SECONDS = 45.0
-"""Within so many seconds, a join or a sync gets its reply, or its connection ends. Longer than a rebalance may take."""
+"""Seconds within which a join or a sync must get its reply, or its connection must end. No rebalance takes longer."""
 ANSWER_SECONDS = 20.0
-"""Within so many seconds, a request other than a join or a sync gets its reply, or its connection ends. Longer than all
-faults of one kind last together with the longest delays."""
+"""Seconds within which any other request must get its reply, or its connection must end. The faults of one kind and the
+longest delays together take less time."""
 
 
 class FrameReader:
@@ -44,7 +44,7 @@ class FrameReader:
 class SimulatedClient:
     """A client with one connection, which it opens again when it ends.
 
-    `is_instant` of a class: whether the client's bytes take no time.
+    `is_instant`: whether the bytes of clients of this class take no time.
 
     Args:
         world: the network, the broker and the checker.
@@ -81,7 +81,7 @@ class SimulatedClient:
         return bool(self._waiting)
 
     def start(self) -> None:
-        """Begins. Subclasses do what they do in `connected`."""
+        """Connects for the first time. Subclasses begin their work in `connected`."""
         self.world.timeline.after(self.rng.uniform(0.0, 1.0), self.connect)
 
     def connect(self) -> None:
@@ -179,7 +179,7 @@ class SimulatedClient:
             self.world.replied(sent, frame, _decoded(sent, frame))
 
     def _link_ended(self, link: Link) -> None:
-        """The connection has ended: the sidecar has closed it, unless the client has just given it up."""
+        """Checks a connection that has ended. The sidecar has closed it, unless the client has just given it up."""
         if self._link is link and link.reads and self.world.host.is_draining:
             for sent in self._sent:
                 if sent.broker_reply is not None:
@@ -193,7 +193,7 @@ class SimulatedClient:
             done(_decoded(sent, frame))
 
     def ended(self, connection: int) -> None:
-        """The sidecar has closed a connection."""
+        """Called when the sidecar has closed a connection."""
         if connection == self._connections and self._link is not None:
             self.disconnect()
 

@@ -1,4 +1,4 @@
-"""What the model broker answers to questions about groups, and while it does not coordinate a group."""
+"""Builds the model broker's replies to questions about groups, and its errors for groups of another coordinator."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -59,7 +59,7 @@ def refusal(request: Struct, version: int, error_of: ErrorOf) -> Struct | None:
     """Returns the reply to a change of a group that this broker does not coordinate; None if the broker does."""
     if isinstance(request, DeleteGroupsRequest):
         results = tuple(DeletableGroupResult(group_id=each, error_code=error_of(each)) for each in request.groups_names)
-        # The model would delete those without an error. The clients of the simulation delete one group at a time.
+        # The first result decides, because the clients of the simulation delete one group at a time.
         return DeleteGroupsResponse(throttle_time_ms=0, results=results) if results[0].error_code else None
     if is_question(request) or isinstance(request, TxnOffsetCommitRequest):
         return None
@@ -83,12 +83,12 @@ def refusal(request: Struct, version: int, error_of: ErrorOf) -> Struct | None:
 
 
 def join_refused(error: int) -> JoinGroupResponse:
-    """The reply to a join at a broker that does not coordinate the group."""
+    """Returns the reply to a join if the broker does not coordinate the group."""
     return JoinGroupResponse(error_code=error, protocol_name="", leader="", member_id="")
 
 
 def sync_refused(error: int) -> SyncGroupResponse:
-    """The reply to a sync at a broker that does not coordinate the group."""
+    """Returns the reply to a sync if the broker does not coordinate the group."""
     return SyncGroupResponse(error_code=error, assignment=b"")
 
 
@@ -117,7 +117,7 @@ def _describe(group_id: str, model: Broker, error_of: ErrorOf) -> DescribedGroup
 
 
 def refused_group(group_id: str, error: int) -> DescribedGroup:
-    """A group that the broker does not describe."""
+    """Returns the description of a group with an error."""
     return DescribedGroup(
         error_code=error, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=()
     )
@@ -132,7 +132,7 @@ def _list(request: ListGroupsRequest, model: Broker, error_of: ErrorOf) -> ListG
 
 
 def listed(group: ModelGroup | DescribedGroup) -> ListedGroup:
-    """A group as ListGroups v5 lists it."""
+    """Returns a group's entry in a ListGroups v5 reply."""
     state = group.state if isinstance(group, ModelGroup) else group.group_state
     return ListedGroup(
         group_id=group.group_id, protocol_type=group.protocol_type, group_state=state, group_type="classic"

@@ -1,9 +1,11 @@
-"""The states that the model broker had, so that an answer can be compared with all states that it may show.
+"""Records the states of the model broker's groups, so that an answer can be compared with all states that it may show.
 
-A change of the broker is *visible* when the sidecar must know it: the reply to the request that caused it has reached
-the client, or a later answer of the broker has, or the connection is closed. An answer may show any state from the last
-visible one on (at the time when the question arrived) up to the state at the time of the answer. So each answer is one
-that the broker could have given, and nobody reads an older state than the one that another client was told of.
+A change of the broker is *visible* when the sidecar must know the change. This is so when a client has received the
+reply to the request that caused the change or a later answer of the broker, or when the connection is closed.
+
+The oldest state that an answer may show is the last state that was visible when the question arrived. The newest is the
+state at the time of the answer. So each answer is one that the broker could have given, and no client reads an older
+state than another client has read before.
 """
 
 import math
@@ -16,13 +18,13 @@ from typing import Any, NamedTuple
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup
 
 SETTLED_SECONDS = 60.0
-"""A visible change that is so old has no invisible change before it."""
+"""All changes before a visible change of this age are visible too."""
 Offsets = dict[tuple[str, int], tuple[int, int, str]]
 """By topic and partition: the offset, its leader epoch, and its metadata."""
 
 
 class Aspect(IntEnum):
-    """What a question asks about a group. A change of one aspect is no change of the other."""
+    """The part of a group's state that a question asks for. The two parts change independently."""
 
     MEMBERS = 0
     """Whether the group exists, its state and its members."""
@@ -31,9 +33,9 @@ class Aspect(IntEnum):
 
 
 class Effect:
-    """What caused changes.
+    """One cause of changes, such as a request.
 
-    `visible_at`: when the sidecar must know the changes of each aspect; infinite while their request has no reply.
+    `visible_at`: when the sidecar must know the changes of each aspect; infinite while the request has no reply.
     """
 
     __slots__ = ("visible_at",)
@@ -62,7 +64,7 @@ class GroupState(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A state, since when the broker had it, what caused it, and which aspects differ from the state before."""
+    """A state of a group, when it began, its cause, and the aspects that differ from the previous state."""
 
     since: float
     state: GroupState
@@ -74,8 +76,8 @@ class Version(NamedTuple):
 class History:
     """All states of all groups.
 
-    `ignores_errors`: whether an answer may show the state before the broker moved or loaded the group. So it is if the
-    sidecar does not read the log, which alone shows a load.
+    `ignores_errors`: whether an answer may show the state before the broker moved or loaded the group. It may if the
+    sidecar does not read the log, because only the log shows a load.
     """
 
     ignores_errors: bool = False
@@ -94,9 +96,9 @@ class History:
         return {group_id: len(versions) for group_id, versions in self.versions.items()}
 
     def seen(self, group_id: str, aspect: Aspect, number: int, now: float) -> None:
-        """Notes that a client has learned an aspect of a group's state with this number.
+        """Notes that a client has read an aspect of the group's state number `number`.
 
-        So all changes of this aspect up to that state are visible.
+        All changes of this aspect up to that state are then visible.
         """
         versions = self.versions[group_id]
         for at in range(number - 1, -1, -1):
@@ -115,7 +117,7 @@ class History:
         return [each.state for each in versions[first:]]
 
     def possible(self, group_id: str, aspect: Aspect, asked_at: float, answered_at: float) -> list[GroupState]:
-        """Returns the states of which an answer may show an aspect."""
+        """Returns the states that an answer about an aspect may show."""
         versions = self.versions[group_id]
         first = len(versions) - 1
         while first > 0 and not (
@@ -129,7 +131,7 @@ class History:
     def values(
         self, group_id: str, value_of: Callable[[GroupState], Any], asked_at: float, answered_at: float
     ) -> list[Any]:
-        """Returns the values that an answer may show of one committed offset. `value_of`: its value in a state."""
+        """Returns the values that an answer may show for one committed offset. `value_of`: returns a state's value."""
         versions, values = self.versions[group_id], list[Any]()
         for at in range(len(versions) - 1, -1, -1):
             version = versions[at]

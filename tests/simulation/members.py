@@ -137,7 +137,7 @@ class Member(SimulatedClient):
             self._soon(0.05, 0.6)
 
     def _work(self) -> None:
-        """Sends a heartbeat, and now and then a commit with a question behind it."""
+        """Sends a heartbeat. Sometimes sends a commit before it, or a commit and a question."""
         beat = HeartbeatRequest(
             group_id=self.group_id,
             generation_id=self._generation,

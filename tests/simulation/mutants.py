@@ -83,7 +83,7 @@ def plant(bug: Bug, folder: Path, first: int = 1) -> Result:
 
 
 def check(chosen: list[Bug]) -> Iterator[tuple[Bug, Result]]:
-    """Yields each bug with what came of it."""
+    """Yields each bug with its result."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_checkout(folder)

@@ -114,7 +114,7 @@ class Watcher(SimulatedClient):
     is_instant = True
 
     def notice(self, group_id: str) -> None:
-        """Something happens to a group. Asks about it at once or soon, unless a reply is due."""
+        """Called when something happens to a group. Asks about the group at once or soon, unless a reply is due."""
         if self.is_waiting or self.stops or self.rng.random() > self.world.scenario.curiosity:
             return
         delay = self.rng.choice((0.0, 0.0, self.rng.uniform(0.0, 0.003), self.rng.uniform(0.0, 0.3)))
@@ -127,7 +127,7 @@ class Watcher(SimulatedClient):
 
 
 class Admin(Looping):
-    """Removes members from groups, deletes groups and offsets, and looks at what came of it."""
+    """Removes members from groups, deletes groups and offsets, and describes a group afterwards."""
 
     rest = (0.5, 6.0)
 

@@ -1,4 +1,4 @@
-"""Runs one seed, and returns what came of it."""
+"""Runs one seed, and returns the outcome."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from functools import partial
 
 import trio
 
+from group_sidecar.proxy.runtime.supervision import innermost
 from tests.simulation import virtual_time
 from tests.simulation.faults import Faults
 from tests.simulation.scenario import Scenario
@@ -16,17 +17,17 @@ SETTLE_SECONDS = 90.0
 """Virtual seconds within which all doubts must end after the last fault. The sidecar asks the broker again after at
 most 30 s."""
 STEADY_SECONDS = 16.0
-"""For so many virtual seconds the sidecar must stay certain: longer than the session of a member."""
+"""Virtual seconds for which the sidecar must stay certain: longer than the session of a member."""
 ASK_SECONDS = 3.0
 
 
 @dataclass
 class Outcome:
-    """What came of one run.
+    """The outcome of one run.
 
     Attributes:
         violation: the invariant that does not hold, or empty.
-        trace_hash: the hash of all that happened.
+        trace_hash: the hash of the trace.
         seconds: the virtual seconds.
         last_lines: the last lines of the trace.
         local: how many replies the sidecar made itself, by API; forwarded: how many it did not.
@@ -56,7 +57,7 @@ async def _simulate(scenario: Scenario, wall_time: virtual_time.WallTime, timeli
                 timeline.failed = nursery.cancel_scope.cancel
                 nursery.start_soon(_play, world, nursery)
         except BaseExceptionGroup as group:
-            timeline.error = timeline.error or _innermost(group)
+            timeline.error = timeline.error or innermost(group)
         finally:
             world.network.close()
     if timeline.error is not None and not isinstance(timeline.error, Violation):
@@ -131,9 +132,3 @@ async def _stay_certain(world: World) -> None:
         if not await _answers_everything(world, learns=False) and before == world.kafka.history.numbers():
             left = "".join(f"\n    {each}" for each in world.left_to_broker)
             raise Violation(f"without any change, the sidecar leaves to the broker again:{left}")
-
-
-def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

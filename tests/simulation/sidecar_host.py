@@ -31,7 +31,7 @@ DIFFERENCE = "an answer differs from the broker's"
 DRAIN_SECONDS = 4.0
 """Seconds in which a sidecar that stops in order may lose no reply. Less than the default of limits.drain_seconds."""
 MAX_ROUNDS = 20_000
-"""After so many rounds of the event loop at the same virtual time, the loop is said to spin."""
+"""The event loop counts as spinning after this many rounds at the same virtual time."""
 
 
 class ShuffledEpoll:

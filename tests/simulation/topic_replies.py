@@ -1,4 +1,4 @@
-"""What the model broker answers to requests that are not about groups."""
+"""Builds the model broker's replies to requests that are not about groups."""
 
 from random import Random
 from uuid import UUID
@@ -41,7 +41,7 @@ OTHER_NODE = 2
 TOPIC, TOPIC_ID, TOPIC_PARTITIONS = "t", UUID(int=0x7070), 3
 LOG_END = 1000
 LONG_REPLY = 200_000
-"""The maximum number of bytes that an error message of a Produce reply is long, to make some replies long."""
+"""The maximum total length in bytes of the error messages in a Produce reply. Long messages make some replies long."""
 _LATEST = -1
 
 
@@ -158,7 +158,7 @@ def fetch(request: FetchRequest, log: OffsetsLog) -> tuple[FetchResponse, bool]:
 
 
 def produce(request: ProduceRequest, rng: Random) -> ProduceResponse:
-    """Returns the reply to a Produce. It is long now and then."""
+    """Returns the reply to a Produce. Some replies are long."""
     size = rng.randrange(LONG_REPLY) if rng.random() < 0.05 else 0
     records = sum(len(each.records or b"") for topic in request.topic_data for each in topic.partition_data)
     topics = tuple(

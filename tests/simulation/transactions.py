@@ -22,7 +22,7 @@ from tests.simulation.timeline import Timeline
 MARKER_SECONDS = 1.0
 """The maximum number of seconds between EndTxn and the marker."""
 TIMEOUT_SECONDS = 6.0
-"""The broker aborts a transaction that was open for so many seconds (transaction.timeout.ms)."""
+"""The broker aborts a transaction that was open for this many seconds (transaction.timeout.ms)."""
 Place = tuple[str, int]
 """A topic and a partition."""
 CONCURRENT_TRANSACTIONS = 51

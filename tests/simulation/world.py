@@ -27,9 +27,9 @@ from tests.simulation.virtual_time import WallTime
 
 MEMBER_GROUPS, PLAIN_GROUPS, TRANSACTIONAL_GROUP = ("g", "h"), ("p", "q"), "x"
 AWARE_SECONDS = 2.0
-"""A sidecar must know that a group is full if the group has been full and stable for so many seconds."""
+"""A sidecar must know that a group is full if the group has been full and stable for this many seconds."""
 LOST_SECONDS = LOST_REQUEST_SECONDS + 0.2
-"""A join whose connection has ended may count towards the size of a group for so many seconds."""
+"""A join whose connection has ended may count towards the size of a group for this many seconds."""
 MAX_JOINS = 50
 """How many joins of a group are kept to check refusals."""
 MAX_TABLE_ENTRIES = 500

@@ -232,7 +232,7 @@ def test_replay_and_report_commands(
     assert capsys.readouterr().err.splitlines()[-1] == f"there are no tables in {tmp_path}"
     span = ("--from", "2020-01-01", "--to", "2020-01-01T01:00Z")
     assert main(["replay", "--input", str(fleet), "--output", str(tables[0]), *span]) == 0
-    assert capsys.readouterr().err.splitlines()[-1] == "0 records, 0 hours answered again"
+    assert capsys.readouterr().err.splitlines()[-1] == "0 records, 0 hours computed again"
 
 
 @pytest.mark.usefixtures("here")

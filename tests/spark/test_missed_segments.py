@@ -63,14 +63,14 @@ def test_no_segment_is_missed(spark: SparkSession, tmp_path: Path, journals: Pat
     seal(journals, "second", [*told["second"], *ancient])
     for name in ("more.jsonl.gz", "notes.txt", ".open.jsonl"):
         (journals / name).write_text("{\n")
-    warned = "warning: not read, for only *.jsonl is: 2 files (more.jsonl.gz, notes.txt)"
+    warned = "warning: files are not read, because only *.jsonl files are: 2 files (more.jsonl.gz, notes.txt)"
     said = "7 records, 4 lines in quarantine (not_json_object 1, too_old 3)"
     assert sorted(run_again()) == [said, warned]
 
     # The segment has the same name, and here also the same date.
     half.unlink()
     seal(journals, "half", whole)
-    again = "warning: read again, for they changed after they were read: 1 file (half.jsonl)"
+    again = "warning: segments are read again, because they changed after they were read: 1 file (half.jsonl)"
     assert sorted(run_again()) == ["2 records, 0 lines in quarantine", warned, again]
     assert sorted(run_again()) == ["0 records, 0 lines in quarantine", warned]
     store = Store.opened(spark, str(tmp_path / "store"))
@@ -99,4 +99,7 @@ def test_duplicate_sidecar_id_is_detected(
     assert len(folders(tmp_path / "store", "ledger/*")) == 1
     # The state about segments has survived.
     seal(journals, "twin1", beats("twin", "1", 10, 310, 320))
-    assert "warning: read again, for they changed after they were read: 1 file (twin1.jsonl)" in run_again()
+    assert (
+        "warning: segments are read again, because they changed after they were read: 1 file (twin1.jsonl)"
+        in run_again()
+    )

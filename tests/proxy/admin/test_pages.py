@@ -458,7 +458,7 @@ async def test_rendering_yields_to_other_tasks(app: ASGIApp) -> None:
 
 
 def refusals_content(count: int) -> dict[str, Any]:
-    event = {"at": "2026-11-18T09:00:00.000Z", "kind": "refused", "told": ("a", "b"), "group": "g"}
+    event = {"at": "2026-11-18T09:00:00.000Z", "kind": "refused", "description": ("a", "b"), "group": "g"}
     now = datetime.fromtimestamp(NOW, UTC)
     events = [{**event, "name": str(number)} for number in range(count)]
     return {"here": "refusals", "now": now, "at": event["at"], "every": 5, "unreachable": [], "events": events}

@@ -107,14 +107,15 @@ def test_refusal_run_has_one_bar() -> None:
     picture = draw_timeline([run])
     assert bars(picture)["Refusals"] == [(x(50), x(60))]
     [mark] = picture.lanes[-1].marks
-    assert (mark.x, plain(mark.told)) == (x(60), "c at h was refused 7 times in 10 min with FULL by p")
+    assert (mark.x, plain(mark.description)) == (x(60), "c at h was refused 7 times in 10 min with FULL by p")
 
 
 def test_restart_mark_claims_no_move() -> None:
     """The mark of a moved coordinator mentions a restart or another broker as possible causes."""
     [mark] = draw_timeline([MOVED]).lanes[0].marks
     assert (
-        plain(mark.told) == "The broker said that it does not coordinate the group: it restarts, or another broker does"
+        plain(mark.description)
+        == "The broker said that it does not coordinate the group: it restarts, or another broker does"
     )
 
 
@@ -123,7 +124,7 @@ def test_bar_spans_join_to_leave() -> None:
     picture = draw_timeline([joined(20, "m-1"), gone(70, "m-1", how="expired")])
     assert bars(picture)["c 10.0.0.1"] == [(x(20), x(70))]
     [mark] = picture.lanes[1].marks
-    assert (mark.kind, mark.x, plain(mark.told)) == (
+    assert (mark.kind, mark.x, plain(mark.description)) == (
         "expired",
         x(70),
         "c at 10.0.0.1 was not heard of within its session timeout",
@@ -218,7 +219,7 @@ def test_long_name_is_cut_in_label() -> None:
     """A long client name is cut in the lane's label and complete in its description."""
     picture = draw_timeline([joined(10, "m", "n" * 500)])
     assert len(picture.lanes[1].label) == tp.LABEL_CHARACTERS
-    assert plain(picture.lanes[1].told) == f"{'n' * 500} at 10.0.0.1"
+    assert plain(picture.lanes[1].description) == f"{'n' * 500} at 10.0.0.1"
 
 
 @pytest.mark.parametrize(

@@ -442,7 +442,7 @@ async def test_refused_credentials_have_own_hint(
     monkeypatch.setattr(OwnConnections, "connect", refused)
     async with reading():
         [line] = lines
-    assert (line["hint"], line["reason"]) == ("mend own_connection.sasl", "wrong password")
+    assert (line["hint"], line["reason"]) == ("correct own_connection.sasl", "wrong password")
 
 
 async def test_expired_offsets_are_removed(broker: LogBroker, autojump_clock: MockClock, lines: list[Any]) -> None:

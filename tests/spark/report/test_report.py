@@ -126,7 +126,7 @@ def test_each_chart_has_table(page: Page) -> None:
         fleet()["rebalances"], "rebalances"
     )
     assert [row[0] for row in page.rows("Sidecars")] == ["broker-4 <b>", "broker-3", "broker-2", "broker-1"]
-    assert page.rows("Members that came and went, by group")[0] == ["group-02", "joined", "75"]
+    assert page.rows("Members that joined and left, by group")[0] == ["group-02", "joined", "75"]
     assert page.rows("Metrics, summed over all sidecars")[0][:4] == ["connections", "7", "-", "4"]
     assert page.rows("Faults, by the sidecar where it can be read")[1][:4] == ["not_json_object", "-", "4", "{<i>0"]
 
@@ -179,8 +179,8 @@ def test_requested_span_is_drawn_in_full(spark: SparkSession, tmp_path: Path) ->
         "No group rebalanced.",
         "No client was refused anything.",
         "No policy in audit mode would have refused anything.",
-        "No member came or went.",
-        "No sidecar told its metrics.",
+        "No member joined or left.",
+        "No sidecar reported its metrics.",
         "Every line was a record.",
     } <= set(page.texts["p"])
     assert "b: heartbeats, 2025-01-31 00:00:00 to 2025-01-31 01:00:00" in page.texts["title"]
