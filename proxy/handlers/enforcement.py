@@ -30,12 +30,14 @@ from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Origin, PendingReply, RequestOutcome
 from group_sidecar.proxy.handlers.error_replies import ThrottleBackoff, error_reply
 from group_sidecar.proxy.handlers.group_read_access import GroupReadAccess
-from group_sidecar.proxy.handlers.injected_requests import encode_injected
+from group_sidecar.proxy.handlers.injected_requests import (
+    DESCRIPTION_CORRELATION,
+    REMOVAL_CORRELATION,
+    encode_injected,
+)
 from group_sidecar.proxy.handlers.partial_commit import without_refused_partitions
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 
-REMOVAL_CORRELATION, DESCRIPTION_CORRELATION = -389, -15
-"""Correlation ids of requests that the sidecar sends on a client's connection. Clients count up from 0."""
 MAX_CONFIRMATIONS = 3
 """Maximum number of times that the broker describes a group for one request. A description may soon be stale."""
 NOBODY = GroupView(group_id="")

@@ -20,11 +20,9 @@ from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
-from group_sidecar.proxy.handlers.injected_requests import encode_injected
+from group_sidecar.proxy.handlers.injected_requests import ACCESS_CORRELATION, encode_injected
 from group_sidecar.proxy.handlers.reply_rewriter import decode_reply
 
-PROBE_CORRELATION = -12
-"""Correlation id of the Heartbeat. Clients count up from 0."""
 _NO_GENERATION = -1
 
 
@@ -105,4 +103,4 @@ class GroupReadAccess:
     ) -> tuple[bytes, PendingReply]:
         request = HeartbeatRequest(group_id=group_id, generation_id=_NO_GENERATION, member_id="")
         version = self._versions.request_version(HeartbeatRequest.KEY, 0)
-        return encode_injected(request, version, PROBE_CORRELATION, header), PendingAccess(version, take)
+        return encode_injected(request, version, ACCESS_CORRELATION, header), PendingAccess(version, take)

@@ -19,12 +19,9 @@ from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Answer, Origin, PendingReply, Reply
-from group_sidecar.proxy.handlers.injected_requests import encode_injected
+from group_sidecar.proxy.handlers.injected_requests import RELAY_CORRELATION, encode_injected
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 from group_sidecar.proxy.handlers.reply_rewriter import decode_reply
-
-CORRELATION = -88
-"""Correlation id of these requests. Clients count up from 0. One id is enough, because the broker replies in order."""
 
 
 class BrokerRequest(NamedTuple):
@@ -126,5 +123,5 @@ class _Relay:
             as_of={group: manager.changes_of(group) for group in groups_of(asked.request, asked.version)},
             note_count=manager.note_count,
         )
-        frame = encode_injected(asked.request, asked.version, CORRELATION, self._header)
+        frame = encode_injected(asked.request, asked.version, RELAY_CORRELATION, self._header)
         return frame, PendingRelay(exchange, self._pending_replies, self._replies.append)

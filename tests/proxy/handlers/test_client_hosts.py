@@ -29,7 +29,7 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.views import FallbackReason, MemberView
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
-from group_sidecar.proxy.handlers.relay import CORRELATION
+from group_sidecar.proxy.handlers.injected_requests import RELAY_CORRELATION
 from tests.proxy.dataplane.playbook import EPOCH, Line, broker_state, complete_state, joining, stable_group, to_upstream
 
 SIDECAR, CLIENT = "/10.1.1.9", "/10.0.0.1"
@@ -140,7 +140,7 @@ def test_translated_reply_has_configured_hosts(setting: str, host: str) -> None:
     state.versions.learn({ApiKey.DESCRIBE_GROUPS: (0, 0), ApiKey.LIST_GROUPS: (0, 0)})
     Line(state).sends(joining(), 3)  # Now only the broker knows the host.
     assert to_upstream(line.sends(QUESTION, 5))
-    told = line.broker_replies(described("a", "stranger"), 0, CORRELATION)
+    told = line.broker_replies(described("a", "stranger"), 0, RELAY_CORRELATION)
     assert hosts(line.reads_reply(told, QUESTION, 5)) == [host, SIDECAR]
 
 

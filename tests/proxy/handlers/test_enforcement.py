@@ -34,7 +34,8 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.handlers import enforcement
-from group_sidecar.proxy.handlers.enforcement import DESCRIPTION_CORRELATION, MAX_CONFIRMATIONS, REMOVAL_CORRELATION
+from group_sidecar.proxy.handlers.enforcement import MAX_CONFIRMATIONS
+from group_sidecar.proxy.handlers.injected_requests import DESCRIPTION_CORRELATION, REMOVAL_CORRELATION
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,

@@ -16,7 +16,7 @@ from group_sidecar.codecs.schema import Struct, decode
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Command, ToUpstream
 from group_sidecar.proxy.handlers.enforcement import DESCRIPTION_CORRELATION
-from group_sidecar.proxy.handlers.group_read_access import PROBE_CORRELATION
+from group_sidecar.proxy.handlers.injected_requests import ACCESS_CORRELATION
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
@@ -52,14 +52,14 @@ def is_asked(commands: list[Command]) -> bool:
     assert to_client(commands) == b""
     header, body = decode_request_header(to_upstream(commands)[4:], flexible=False)
     asked = decode(HeartbeatRequest, 0, body)
-    return (header.api_key, header.correlation_id) == (ApiKey.HEARTBEAT, PROBE_CORRELATION) and asked == (
+    return (header.api_key, header.correlation_id) == (ApiKey.HEARTBEAT, ACCESS_CORRELATION) and asked == (
         HeartbeatRequest(group_id="g", generation_id=-1, member_id="")
     )
 
 
 def answers(line: Line, error_code: int) -> list[Command]:
     """The broker replies to the sidecar's Heartbeat."""
-    return line.broker_replies(HeartbeatResponse(error_code=error_code), 0, correlation=PROBE_CORRELATION)
+    return line.broker_replies(HeartbeatResponse(error_code=error_code), 0, correlation=ACCESS_CORRELATION)
 
 
 JOINS: list[tuple[Struct, int]] = [
@@ -199,5 +199,5 @@ def test_unreadable_answer_is_no_denial() -> None:
     passed = []
     for line in lines:
         line.sends(joining(), 3)
-        passed.append(bool(to_upstream(line.upstream(reply(PROBE_CORRELATION, b"\0")))))
+        passed.append(bool(to_upstream(line.upstream(reply(ACCESS_CORRELATION, b"\0")))))
     assert passed == [True, False]

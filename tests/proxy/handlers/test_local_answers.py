@@ -39,7 +39,7 @@ from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.existing_topic_ids import FRESH_SECONDS, ROUND_SECONDS
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
-from group_sidecar.proxy.handlers.group_read_access import PROBE_CORRELATION
+from group_sidecar.proxy.handlers.injected_requests import ACCESS_CORRELATION
 from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from tests.codecs.declarations import brought_down, full_sample
 from tests.proxy.dataplane.playbook import (
@@ -425,7 +425,7 @@ def test_missing_api_waits_until_client_is_served(question: Struct, groups: list
     assert to_client(asked) == b""
     assert to_upstream(asked)[4:6] == ApiKey.HEARTBEAT.to_bytes(2, "big")
     served = HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    told = line.broker_replies(served, 0, correlation=PROBE_CORRELATION)
+    told = line.broker_replies(served, 0, correlation=ACCESS_CORRELATION)
     assert [group.group_id for group in line.reads_reply(told, question, 4).groups] == groups
     assert state.traffic.answers == {question.KEY: 1}
     assert not state.traffic.fallbacks

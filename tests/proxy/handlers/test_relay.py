@@ -27,7 +27,8 @@ from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.added_versions import added_versions
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
-from group_sidecar.proxy.handlers.relay import CORRELATION, BrokerRequest
+from group_sidecar.proxy.handlers.injected_requests import RELAY_CORRELATION
+from group_sidecar.proxy.handlers.relay import BrokerRequest
 from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from tests.kafka.group_members import offsets_to_commit
 from tests.proxy.dataplane.playbook import (
@@ -100,7 +101,7 @@ def served(line: Line, broker: OldBroker, commands: list[Command]) -> list[Comma
         assert not line.session.should_read_client
         commands = []
         for correlation, each in asked:
-            assert correlation == CORRELATION
+            assert correlation == RELAY_CORRELATION
             commands += line.upstream(encode_reply(broker.answer(each), each.version, correlation))
     return commands
 
@@ -176,7 +177,7 @@ def test_unreadable_relayed_reply_gets_error_15(question: Any, version: int) -> 
     line = Line(state)
     commands = line.sends(question, version)
     assert len(asked_in(to_upstream(commands))) == 1
-    garbage = CORRELATION.to_bytes(4, "big", signed=True) + b"\x7f"
+    garbage = RELAY_CORRELATION.to_bytes(4, "big", signed=True) + b"\x7f"
     answer = line.reads_reply(line.upstream(len(garbage).to_bytes(4, "big") + garbage), question, version)
     told = answer.groups if question.KEY == DESCRIBE or version >= 8 else [answer]
     assert [each.error_code for each in told] == [15]
