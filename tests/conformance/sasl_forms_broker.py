@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tests.kafka.wire import Wire
 
 OTHER_USER, OTHER_PASSWORD = "bob", "bob-secret"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-SESSION_MS = 3000
+SESSION_MS = 5000
 """The session lifetime of clients that authenticate by PLAIN or SCRAM-SHA-256 (KIP-368)."""
 
 _PASSWORDS = {SASL_USER: SASL_PASSWORD, OTHER_USER: OTHER_PASSWORD}
@@ -109,8 +109,20 @@ def new_run(sasl_forms: SaslForms) -> Run:
 
 
 def known_group(sasl_forms: SaslForms) -> DescribeGroupsRequest:
-    """Commits an offset of a new group through the sidecar. Returns the question about the group."""
-    return DescribeGroupsRequest(groups=(commit_offset(new_run(sasl_forms)),))
+    """Commits an offset of a new group through the sidecar. Returns the question about the group.
+
+    Waits until the sidecar answers it, which may take longer than a session on a busy machine.
+    """
+    question = DescribeGroupsRequest(groups=(commit_offset(new_run(sasl_forms)),))
+
+    def answered() -> bool:
+        with suppress(ConnectionError), Wire(sasl_forms.broker.sasl_sidecar) as wire:
+            log_in(wire)
+            return any(answered_here(sasl_forms, wire, question) for _ in range(3))
+        return False
+
+    sasl_forms.sidecar.process.wait_until(answered)
+    return question
 
 
 def commit_offset(run: Run) -> str:
