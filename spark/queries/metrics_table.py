@@ -27,6 +27,8 @@ def metrics(records: DataFrame, width: str) -> DataFrame:
     figures = (
         _boots(records, width)
         .select(*_START, "last_at", "base", F.explode("last").alias("metric", "figure"))
+        # A sidecar leaves out a figure that it does not have. Spark also reads a null in its place.
+        .where(F.col("figure").isNotNull())
         .withColumn("grown", F.when(counts, _growth()))
         .groupBy(WINDOW, "metric", "sidecar")
         .agg(F.max_by("figure", F.struct("last_at", "boot")).alias("figure"), F.sum("grown").alias("grown"))
