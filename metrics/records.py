@@ -276,6 +276,9 @@ No `emitted_at` is before {EARLIEST}, and no `observed_at` before {EARLIEST_OBSE
 
 `sidecar`, `boot` and `seq` together name one record: a line that is there twice is the same record.
 
+[records.schema.json](records.schema.json) has the same contract as a JSON Schema, for one record
+(`python -m group_sidecar.metrics.records_schema` writes it).
+
 In a topic each record is a message: its value is the line without the line end, its key the sidecar's id, its timestamp
 `emitted_at`. All records of one boot are in one partition, in order, for as long as its leader stays the same.
 """

@@ -96,7 +96,14 @@ def accepted(judged: DataFrame) -> DataFrame:
 
 
 def quarantined(judged: DataFrame) -> DataFrame:
-    """Returns the other lines: `fault`, `sidecar` (null if it cannot be parsed), the original `line`, `arrived_at`."""
+    """Returns the other lines, as they came.
+
+    Returns:
+        fault STRING: The first fault of the line.
+        sidecar STRING or null: Id of the sidecar; null if it cannot be parsed.
+        line STRING or null: The line; null for a message of a topic without a value.
+        arrived_at TIMESTAMP or null: When the transport took the line; null where that is not known.
+    """
     return judged.where(F.col("fault").isNotNull()).select("fault", "sidecar", "line", "arrived_at")
 
 

@@ -49,13 +49,35 @@ def groups(read: TableReader) -> DataFrame:
     consumer time counts. If that is equal too, the alphabetically last cause counts.
 
     Returns:
-        group, sidecar (the one whose record counts), sidecars (how many reported the group), protocol, state,
-        protocol_type, assignor, generation, members, max_size; first_seen, last_seen (the first and the last report in
-        the range); gone (true if the group is no longer restated although its sidecar is alive. A group is also gone
-        after a restart of its sidecar, until the sidecar has read the log); lag, max_partition_lag, lag_seconds,
-        topics, partitions, partitions_without_log_end (of the newest window with a known lag; null if the group has no
-        committed offsets or is gone); rebalances, rebalance_seconds, lost_consumer_seconds, main_cause (of most
-        rebalances), last_rebalance_at; refusals. Counts are zero if nothing happened.
+        group STRING: Group id.
+        sidecar STRING or null: The sidecar whose record counts. This column, `sidecars` and all columns from `protocol`
+            to `gone` are null if no sidecar reported the group.
+        sidecars BIGINT or null: How many sidecars reported the group.
+        protocol STRING or null: classic, consumer, share or streams.
+        state STRING or null: State, spelled as DescribeGroups spells it.
+        protocol_type STRING or null: What kind of members: consumer, connect, ...; empty if not known.
+        assignor STRING or null: The protocol that the members agreed on; empty if none.
+        generation BIGINT or null: Generation, or group epoch; -1 if there was none.
+        members BIGINT or null: Number of members.
+        max_size BIGINT or null: The most members that the group may have; null if there is no limit, or the group was
+            not reported.
+        first_seen TIMESTAMP or null: The first report in the range.
+        last_seen TIMESTAMP or null: The last report in the range.
+        gone BOOLEAN or null: True if the group is no longer restated although its sidecar is alive. A group is also
+            gone after a restart of its sidecar, until the sidecar has read the log.
+        lag BIGINT or null: As in the table group_lag, like the five columns after it, in the newest window with a known
+            lag. All six are null if the group has no committed offsets or is gone.
+        max_partition_lag BIGINT or null: The largest lag of a partition.
+        lag_seconds DOUBLE or null: The largest `lag_seconds` of a partition.
+        topics BIGINT or null: Number of topics with a committed offset.
+        partitions BIGINT or null: Number of partitions with a committed offset.
+        partitions_without_log_end BIGINT or null: How many of these partitions have no known log end.
+        rebalances BIGINT: Number of rebalances; 0 if there were none.
+        rebalance_seconds DOUBLE: Sum of their durations; 0 if there were none.
+        lost_consumer_seconds DOUBLE: Sum of duration times members; 0 if there were none.
+        main_cause STRING or null: The cause of most rebalances; null if there were none.
+        last_rebalance_at TIMESTAMP or null: When the last rebalance was observed; null if there was none.
+        refusals BIGINT: Number of refusals; 0 if there were none.
     """
     lags = ("lag", "max_partition_lag", "lag_seconds", "topics", "partitions", "partitions_without_log_end")
     behind = _newest(read("group_lag"), ("group",), lags, known="lag").withColumnRenamed(WINDOW, "lag_window")
@@ -77,8 +99,19 @@ def lag(read: TableReader) -> DataFrame:
     before those of the leader's sidecar.
 
     Returns:
-        group, topic, partition, committed, log_end, lag, lag_seconds (null if commit and log end come from different
-        windows), committed_at, log_end_at, skew_seconds, window (the newest with a report of the commit).
+        group STRING: Group id.
+        topic STRING: Topic.
+        partition BIGINT: Partition.
+        committed BIGINT: Committed offset.
+        log_end BIGINT or null: Log end offset; null if no sidecar reported it in the range.
+        lag BIGINT or null: Number of messages from the committed offset to the log end, at least 0; null without a log
+            end.
+        lag_seconds DOUBLE or null: As in the table; null if commit and log end come from different windows, and 0
+            without lag.
+        committed_at TIMESTAMP: When the commit was observed.
+        log_end_at TIMESTAMP or null: When the log end was observed; null without a log end.
+        skew_seconds DOUBLE or null: As in the table; null without a log end.
+        window TIMESTAMP: The newest window with a report of the commit.
     """
     seen = F.when(F.col("log_end").isNotNull(), F.col(WINDOW))
     ends = F.struct("log_end", "lag_seconds", "log_end_at", "skew_seconds", WINDOW)
@@ -112,8 +145,15 @@ def rebalances(read: TableReader) -> DataFrame:
     """Returns how often each group rebalanced, by cause.
 
     Returns:
-        group, cause, reason, rebalances, seconds, longest_seconds, lost_consumer_seconds, members (the maximum),
-        last_at.
+        group STRING: Group id.
+        cause STRING: Cause; `unknown` if the record has none.
+        reason STRING: What began the rebalances: join, leave, metadata, expired or unknown.
+        rebalances BIGINT: Number of rebalances.
+        seconds DOUBLE: Sum of their durations.
+        longest_seconds DOUBLE: The longest duration.
+        lost_consumer_seconds DOUBLE: Sum of duration times members, as in the table.
+        members BIGINT: The maximum number of members.
+        last_at TIMESTAMP: When the last of them was observed.
     """
     return (
         read("rebalances")
@@ -133,7 +173,12 @@ def refusals(read: TableReader) -> DataFrame:
     """Returns how often each policy refused clients of each group, by error.
 
     Returns:
-        group, policy, error_code, refusals, clients (the maximum of one window), last_at.
+        group STRING: Group id.
+        policy STRING: Name of the policy.
+        error_code BIGINT: Kafka's error code.
+        refusals BIGINT: Number of refusals.
+        clients BIGINT: Number of different client ids; the maximum of one window.
+        last_at TIMESTAMP: When the last of them was observed.
     """
     return _verdicts(read, "refusals")
 
@@ -142,7 +187,12 @@ def audits(read: TableReader) -> DataFrame:
     """Returns how often each policy in audit mode would have refused clients of each group, by error.
 
     Returns:
-        group, policy, error_code, audits, clients (the maximum of one window), last_at.
+        group STRING: Group id.
+        policy STRING: Name of the policy.
+        error_code BIGINT: Kafka's error code.
+        audits BIGINT: Number of requests that would have been refused.
+        clients BIGINT: Number of different client ids; the maximum of one window.
+        last_at TIMESTAMP: When the last of them was observed.
     """
     return _verdicts(read, "audits")
 
@@ -154,9 +204,17 @@ def sidecars(read: TableReader) -> DataFrame:
     dropped, lost, delayed or put into quarantine. Numbers before the first one in the range are not counted.
 
     Returns:
-        sidecar, boots, records, missing, heartbeats, last_heartbeat (null if there was none), last_record,
-        silent_seconds (from its last record to the newest record of the fleet, corrected if its clock is certainly
-        ahead), clock_skew_seconds (as in the table, from the newest window).
+        sidecar STRING: Id of the sidecar.
+        boots BIGINT: Number of its starts.
+        records BIGINT: Number of records.
+        missing BIGINT: Number of records that are missing between others of the same boot.
+        heartbeats BIGINT: Number of heartbeats.
+        last_heartbeat TIMESTAMP or null: When the last heartbeat was emitted; null if there was none.
+        last_record TIMESTAMP: When the last record was emitted.
+        clock_skew_seconds DOUBLE or null: As in the table, from the newest window in which it is known; null if there
+            is none.
+        silent_seconds DOUBLE: Time from its last record to the newest record of the fleet, corrected if its clock is
+            certainly ahead.
     """
     return _with_silence(_sidecars(read))
 
@@ -165,7 +223,9 @@ def churn(read: TableReader) -> DataFrame:
     """Returns how many members joined and left each group, by kind of change.
 
     Returns:
-        group, change, members.
+        group STRING: Group id.
+        change STRING: joined, left, expired, dropped, removed, kicked or fenced.
+        members BIGINT: Number of members; a member that joined twice counts twice.
     """
     return read("churn").groupBy("group", "change").agg(F.sum("members").alias("members"))
 
@@ -174,8 +234,11 @@ def metrics(read: TableReader) -> DataFrame:
     """Returns the sidecars' own metrics, summed over the fleet.
 
     Returns:
-        metric, value and sidecars (of its newest window), increase (over the whole range; null except for counters),
-        window (the newest).
+        metric STRING: Name of the metric.
+        value DOUBLE: Value in the newest window with the metric.
+        increase DOUBLE or null: Growth over the whole range; null except for counters.
+        sidecars BIGINT: How many sidecars have the metric, in the newest window.
+        window TIMESTAMP: The newest window with the metric.
     """
     newest = F.max_by(F.struct("value", "sidecars"), WINDOW).alias("newest")
     return (
@@ -192,7 +255,11 @@ def quarantine(read: TableReader) -> DataFrame:
     `example` has the first `EXAMPLE_LENGTH` characters of one of these lines, the line that sorts first.
 
     Returns:
-        fault, sidecar (null if it cannot be parsed), lines, example (its beginning), last_arrived_at.
+        fault STRING: Fault.
+        sidecar STRING or null: Id of the sidecar; null if it cannot be parsed.
+        lines BIGINT: Number of lines.
+        example STRING or null: The beginning of one of these lines; null if none of them has a text.
+        last_arrived_at TIMESTAMP or null: When the transport took the last of them; null where that is not known.
     """
     return (
         read("quarantine")

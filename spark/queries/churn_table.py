@@ -11,8 +11,10 @@ def churn(records: DataFrame, width: str) -> DataFrame:
     """Returns how many members joined and left each group in each window, by kind of change.
 
     Returns:
-        window, group, change (joined, left, expired, dropped, removed, kicked or fenced), members (their number; a
-        member that joined twice counts twice).
+        window TIMESTAMP: Beginning of the window.
+        group STRING: Group id.
+        change STRING: joined, left, expired, dropped, removed, kicked or fenced.
+        members BIGINT: Number of members; a member that joined twice counts twice.
     """
     return (
         with_window_distinct(records, width, Member.KIND)

@@ -20,8 +20,18 @@ def groups(records: DataFrame, width: str) -> DataFrame:
     was observed last counts.
 
     Returns:
-        window, group, sidecar (the one whose record counts), sidecars (how many report the group), protocol, state,
-        protocol_type, assignor, generation, members, max_size, observed_at.
+        window TIMESTAMP: Beginning of the window.
+        group STRING: Group id.
+        sidecar STRING: The sidecar whose record counts.
+        sidecars BIGINT: How many sidecars report the group.
+        protocol STRING: classic, consumer, share or streams.
+        state STRING: State, spelled as DescribeGroups spells it.
+        protocol_type STRING: What kind of members: consumer, connect, ...; empty if not known.
+        assignor STRING: The protocol that the members agreed on; empty if none.
+        generation BIGINT: Generation, or group epoch; -1 if there was none.
+        members BIGINT: Number of members.
+        max_size BIGINT or null: The most members that the group may have; null if there is no limit.
+        observed_at TIMESTAMP: When the state was observed.
     """
     # Unchanged restatements are first merged by hashing, so that fewer rows have to be sorted.
     distinct = (

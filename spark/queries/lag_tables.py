@@ -16,13 +16,23 @@ def lag(records: DataFrame, width: str) -> DataFrame:
     negative difference is returned as zero. If no sidecar reported the log end, the lag is null, not zero.
 
     Returns:
-        window, group, topic, partition, committed (offset), log_end (offset), lag (messages); lag_seconds: the lag
-        divided by the rate at which the log grew within the window, 0 without lag, null if the log did not grow, was
-        truncated, or was seen only once; committed_at, log_end_at; skew_seconds: the distance between log_end_at and
-        the period in which the commit is known to have been current. That period begins at `committed_at` and ends when
-        the commit was last reported. 0: the lag is exact, as of `log_end_at`. Negative: the log end is older than the
-        commit, so the lag may be larger. Positive: the log end is newer than the last report of the commit, so the lag
-        may be smaller.
+        window TIMESTAMP: Beginning of the window.
+        group STRING: Group id.
+        topic STRING: Topic.
+        partition BIGINT: Partition.
+        committed BIGINT: Committed offset.
+        log_end BIGINT or null: Log end offset; null if no sidecar reported it in the window.
+        lag BIGINT or null: Number of messages from the committed offset to the log end, at least 0; null without a log
+            end.
+        lag_seconds DOUBLE or null: The lag divided by the rate at which the log grew within the window, 0 without lag.
+            Null if the log did not grow, was truncated, was seen only once, or has no known end.
+        committed_at TIMESTAMP: When the commit was observed.
+        log_end_at TIMESTAMP or null: When the log end was observed; null without a log end.
+        skew_seconds DOUBLE or null: The distance between `log_end_at` and the period in which the commit is known to
+            have been current. That period begins at `committed_at` and ends when the commit was last reported. 0: the
+            lag is exact, as of `log_end_at`. Negative: the log end is older than the commit, so the lag may be larger.
+            Positive: the log end is newer than the last report of the commit, so the lag may be smaller. Null without a
+            log end.
     """
     return (
         _commits(records, width)
@@ -53,9 +63,15 @@ def group_lag(lags: DataFrame, width: str) -> DataFrame:
     """Returns the total lag of each group. `lags` is the result of `lag`.
 
     Returns:
-        window, group, lag (sum over the partitions with a log end; null if there are none, or if false records make the
-        sum exceed BIGINT), max_partition_lag, lag_seconds (the largest; null if none is known), topics, partitions,
-        partitions_without_log_end.
+        window TIMESTAMP: Beginning of the window.
+        group STRING: Group id.
+        lag BIGINT or null: Sum over the partitions with a log end; null if there are none, or if false records make the
+            sum exceed BIGINT.
+        max_partition_lag BIGINT or null: The largest lag of a partition; null if no partition has a log end.
+        lag_seconds DOUBLE or null: The largest `lag_seconds` of a partition; null if none is known.
+        topics BIGINT: Number of topics with a committed offset.
+        partitions BIGINT: Number of partitions with a committed offset.
+        partitions_without_log_end BIGINT: How many of these partitions have no known log end.
     """
     return lags.groupBy(WINDOW, "group").agg(
         F.try_sum("lag").alias("lag"),

@@ -19,14 +19,20 @@ def metrics(records: DataFrame, width: str) -> DataFrame:
     counted. If a boot began in this window, its counters count from 0.
 
     Returns:
-        window, metric, value (sum over the sidecars of the last sample with this metric; for moments, which end in
-        `_timestamp_seconds`, the earliest), increase (for counters, which end in `_total`, their growth within the
-        window; null for other metrics), sidecars (how many have the metric).
+        window TIMESTAMP: Beginning of the window.
+        metric STRING: Name of the metric.
+        value DOUBLE: Sum over the sidecars of the last sample with this metric. For moments, whose names end in
+            `_timestamp_seconds`, the earliest.
+        increase DOUBLE or null: For counters, whose names end in `_total`, their growth within the window; null for
+            other metrics.
+        sidecars BIGINT: How many sidecars have the metric.
     """
     counts = F.col("metric").endswith(_COUNTER)
     figures = (
         _boots(records, width)
         .select(*_START, "last_at", "base", F.explode("last").alias("metric", "figure"))
+        # A sidecar leaves out a figure that it does not have. Spark also reads a null in its place.
+        .where(F.col("figure").isNotNull())
         .withColumn("grown", F.when(counts, _growth()))
         .groupBy(WINDOW, "metric", "sidecar")
         .agg(F.max_by("figure", F.struct("last_at", "boot")).alias("figure"), F.sum("grown").alias("grown"))

@@ -11,7 +11,13 @@ def refusals(records: DataFrame, width: str) -> DataFrame:
     """Returns how often each policy refused clients of each group in each window, by error.
 
     Returns:
-        window, group, policy, error_code, refusals, clients (how many client ids), last_at.
+        window TIMESTAMP: Beginning of the window.
+        group STRING: Group id.
+        policy STRING: Name of the policy.
+        error_code BIGINT: Kafka's error code.
+        refusals BIGINT: Number of refusals.
+        clients BIGINT: Number of different client ids.
+        last_at TIMESTAMP: When the last of them was observed.
     """
     return _verdicts(records, width, Refusal.KIND, "refusals")
 
@@ -20,7 +26,13 @@ def audits(records: DataFrame, width: str) -> DataFrame:
     """Returns how often each policy in audit mode would have refused clients of each group, by error.
 
     Returns:
-        window, group, policy, error_code, audits, clients (how many client ids), last_at.
+        window TIMESTAMP: Beginning of the window.
+        group STRING: Group id.
+        policy STRING: Name of the policy.
+        error_code BIGINT: Kafka's error code.
+        audits BIGINT: Number of requests that would have been refused.
+        clients BIGINT: Number of different client ids.
+        last_at TIMESTAMP: When the last of them was observed.
     """
     return _verdicts(records, width, Audit.KIND, "audits")
 

@@ -14,9 +14,17 @@ def rebalances(records: DataFrame, width: str) -> DataFrame:
     """Returns how often each group rebalanced in each window, by cause.
 
     Returns:
-        window, group, cause (`unknown` if the record has none), reason, rebalances, seconds (sum of their durations),
-        longest_seconds, lost_consumer_seconds (sum of duration times members; an upper bound of the lost time, because
-        it assumes that all members paused), members (the maximum), last_at.
+        window TIMESTAMP: Beginning of the window.
+        group STRING: Group id.
+        cause STRING: Cause; `unknown` if the record has none.
+        reason STRING: What began the rebalances: join, leave, metadata, expired or unknown.
+        rebalances BIGINT: Number of rebalances.
+        seconds DOUBLE: Sum of their durations.
+        longest_seconds DOUBLE: The longest duration.
+        lost_consumer_seconds DOUBLE: Sum of duration times members. This is an upper bound of the lost time, because it
+            assumes that all members paused.
+        members BIGINT: The maximum number of members.
+        last_at TIMESTAMP: When the last of them was observed.
     """
     lasted = F.col("duration_seconds")
     return (

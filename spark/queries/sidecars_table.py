@@ -14,10 +14,18 @@ def sidecars(records: DataFrame, width: str) -> DataFrame:
     """Returns what each boot of each sidecar sent in each window.
 
     Returns:
-        window, sidecar, boot, first_seq, last_seq, records (some are missing if there are fewer than from first_seq to
-        last_seq), heartbeats, last_heartbeat (null if there was none), last_record, clock_skew_seconds (median over the
-        heartbeats of arrival time minus emission time; null if not known. It includes the transport time. So only a
-        negative value shows for certain that the clock is wrong: it is ahead).
+        window TIMESTAMP: Beginning of the window.
+        sidecar STRING: Id of the sidecar.
+        boot STRING: Id of this start of the sidecar.
+        first_seq BIGINT: The smallest sequence number.
+        last_seq BIGINT: The largest sequence number.
+        records BIGINT: Number of records. Some are missing if there are fewer than from `first_seq` to `last_seq`.
+        heartbeats BIGINT: Number of heartbeats.
+        last_heartbeat TIMESTAMP or null: When the last heartbeat was emitted; null if there was none.
+        last_record TIMESTAMP: When the last record was emitted.
+        clock_skew_seconds DOUBLE or null: Median over the heartbeats of arrival time minus emission time; null if not
+            known. It includes the transport time. So only a negative value shows for certain that the clock is wrong:
+            it is ahead.
     """
     beat = F.when(F.col("kind") == Heartbeat.KIND, F.col("emitted_at"))
     start = (WINDOW, "sidecar", "boot")

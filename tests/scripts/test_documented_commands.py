@@ -77,9 +77,10 @@ PRINTED = {
     "group_sidecar.proxy.config.page": "docs/configuration.md",
     "group_sidecar.metrics": "docs/metrics.md",
     "group_sidecar.metrics.records": "docs/records.md",
+    "group_sidecar.metrics.records_schema": "docs/records.schema.json",
     "group_sidecar.spark.tables_page": "docs/tables.md",
 }
-"""Modules that print a page. They run, and the page is compared."""
+"""Modules that print a file of `docs`. They run, and the file is compared."""
 FAULTS = (AssertionError, SystemExit, argparse.ArgumentError, ImportError, typer.TyperException, pytest.UsageError)
 """The exceptions that a wrong command raises."""
 FOREIGN_FLAGS = frozenset({"--collector.textfile.directory"})

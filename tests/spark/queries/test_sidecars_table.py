@@ -62,8 +62,8 @@ def test_metrics_are_summed_over_sidecars(spark: SparkSession) -> None:
         old.heartbeat(17, groups=100),
         a.heartbeat(305, groups=6),
         b.group(306, "g", 1),
-        # A value that cannot be added.
-        b.heartbeat(307) | {"sample": {"groups": None}},
+        # A value that cannot be added, and a metric without any value.
+        b.heartbeat(307) | {"sample": {"groups": None, "joins_total": None}},
     ]
     assert select_columns(table(spark, "metrics", *lives), "value", "increase", "sidecars") == {
         (0, "groups"): (13.0, None, 3),
