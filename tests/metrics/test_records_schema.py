@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from group_sidecar.metrics import records_schema
-from group_sidecar.metrics.fact_counters import DISTRIBUTION
+from group_sidecar.metrics.installed_version import DISTRIBUTION
 from group_sidecar.metrics.record_builder import RecordBuilder
 from group_sidecar.metrics.records import (
     BODIES,
