@@ -1,6 +1,7 @@
 """Lines of a newer contract wait in quarantine, and `requeue` takes them once the job knows this contract."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.metrics import records as contract
 from group_sidecar.spark import ingest as refresh_module
-from group_sidecar.spark import line_parsing
+from group_sidecar.spark import line_parsing, line_sources
 from group_sidecar.spark.filesystem import Folders
 from group_sidecar.spark.ingest import ingest
 from group_sidecar.spark.jobs import RequeueOptions, RunOptions, run, run_requeue
@@ -24,6 +25,7 @@ from group_sidecar.spark.line_parsing import Fault
 from group_sidecar.spark.requeue import requeue
 from group_sidecar.spark.store import Store
 from group_sidecar.spark.tables import TABLES
+from tests.spark.job_processes import finish, kill_when
 from tests.spark.record_frames import RecordsOfBoot, at
 from tests.spark.segment_files import BROKEN, FOREIGN, HOUR, NOW, all_rows, folders, line, seal, segments_in_order, tell
 
@@ -404,3 +406,26 @@ def test_newer_lines_are_kept_byte_for_byte(spark: SparkSession, tmp_path: Path,
         ]
         requeued(tmp_path, faults=faults)
     assert names_of_records(store) == [("b", "1", 1)]
+
+
+def command(action: str, store: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "group_sidecar.spark", action, "--output", str(store), *more]
+
+
+def test_command_in_processes(spark: SparkSession, journals: Path, tmp_path: Path) -> None:
+    """The command takes lines that were too old for a retention, also if a first process is killed."""
+    store = tmp_path / "store"
+    assert "too_old 23)" in finish(*command("run", store, "--input", str(journals), "--retention", "30d"))
+    anew = command("requeue", store, "--fault", "too_old")
+    # Some hours are answered, and others are not.
+    kill_when(lambda: folders(store, "_attempts/answers.*/*/day=*"), tmp_path / "log", *anew)
+    assert folders(store, "_attempts/requeue-*") != []
+    completed = "an earlier run ended before its records were in place: they are now, in 3 hours"
+    # Spark may add warnings of its own.
+    assert [text for text in finish(*anew).splitlines() if "now" in text] == [completed, said(0, 0)]
+    expected = Store(spark, str(tmp_path / "expected"))
+    with pytest.MonkeyPatch.context() as patch:
+        only(patch, *TABLES)
+        ingest(expected, line_sources.files(spark, str(journals)), 0)
+    assert all_rows(Store.opened(spark, str(store))) == all_rows(expected)
+    assert folders(store, "_attempts/*") == []
