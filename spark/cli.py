@@ -42,6 +42,8 @@ EXIT_REQUIREMENT_MISSING = 3
 EXIT_STORE_LOCKED = 4
 SMALL_INPUT_BYTES = 64 << 20
 """For inputs below this size, Spark is configured to start quickly. Optimised compilation does not pay off there."""
+SMALL_STORE_BYTES = 4 << 20
+"""The same for `requeue`, which reads the store. Compressed Parquet is much smaller than the journals."""
 KAFKA = "kafka://"
 
 _DURATION = re.compile(r"(\d+)([smhd])")
@@ -273,20 +275,24 @@ def _properties(text: str) -> dict[str, str]:
 
 
 def _session(options: argparse.Namespace) -> SparkSession:
-    if options.command in ("report", "requeue"):
+    if options.command == "report":
         return session(options.master, jars=options.jars)
+    if options.command == "requeue":
+        small = _is_small(Path(options.output), "*.parquet", SMALL_STORE_BYTES)
+        return session(options.master, small=small, jars=options.jars)
     kafka = options.input.startswith(KAFKA)
-    small = not kafka and not getattr(options, "stream", False) and _is_small(Path(options.input))
+    stream = getattr(options, "stream", False)
+    small = not kafka and not stream and _is_small(Path(options.input), SEGMENTS, SMALL_INPUT_BYTES)
     return session(options.master, small=small, jars=options.jars, kafka=kafka)
 
 
-def _is_small(folder: Path) -> bool:
+def _is_small(folder: Path, files: str, limit: int) -> bool:
     size = 0
-    for path in folder.rglob(SEGMENTS):
-        # A sidecar may drop its oldest segments at any time.
+    for path in folder.rglob(files):
+        # A sidecar may drop its oldest segments at any time, and a job its attempts.
         with suppress(FileNotFoundError):
             size += path.stat().st_size
-    return folder.is_dir() and size < SMALL_INPUT_BYTES
+    return folder.is_dir() and size < limit
 
 
 def _source(options: argparse.Namespace) -> jobs.Source:
