@@ -50,7 +50,7 @@ _BODIES = tuple(body for body in contract.BODIES if body is not contract.Member)
 OLD_CONTRACTS: dict[str, dict[str, object]] = {
     "unknown_version": {"VERSION": 0},
     "unknown_kind": {"BODIES": _BODIES, "KINDS": {body.KIND: body for body in _BODIES}},
-    "wrong_type": {"columns": columns_with("change", sql_type="ARRAY<BIGINT>")},
+    "wrong_type": {"TIMESTAMP_FORMAT": "yyyy-MM-dd'T'HH:mm:ssX"},
     "missing_column": {"columns": columns_with("instance_id", nullable=False)},
     "out_of_range": {"columns": columns_with("generation", note=contract.Note("Generation.", 4))},
 }
@@ -298,6 +298,7 @@ def failing_at(step: int, steps: Iterator[int], done: Callable[..., None]) -> Ca
     return fail
 
 
+@pytest.mark.timeout(900)
 def test_requeue_killed_at_any_step(
     spark: SparkSession, tmp_path: Path, requeued: Requeued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,10 +390,9 @@ def test_newer_lines_are_kept_byte_for_byte(spark: SparkSession, tmp_path: Path,
     (tmp_path / "in").mkdir()
     for number, text in enumerate(kept.values()):
         (tmp_path / "in" / f"{number}.jsonl").write_bytes(text + b"\n")
-    store = run_once(spark, tmp_path / "in", tmp_path)
     seal(tmp_path / "in", "cured", member_lines(10))
     with old_job():
-        run_once(spark, tmp_path / "in", tmp_path)
+        store = run_once(spark, tmp_path / "in", tmp_path)
     faults = [Fault.UNKNOWN_VERSION, Fault.UNKNOWN_KIND, Fault.NOT_JSON_OBJECT]
     for _ in range(2):
         rows = store.read("quarantine").where("fault <> 'unknown_kind'")
@@ -412,15 +412,17 @@ def command(action: str, store: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "group_sidecar.spark", action, "--output", str(store), *more]
 
 
-def test_command_in_processes(spark: SparkSession, journals: Path, tmp_path: Path) -> None:
+@pytest.mark.timeout(900)
+def test_command_in_processes(spark: SparkSession, tmp_path: Path) -> None:
     """The command takes lines that were too old for a retention, also if a first process is killed."""
-    store = tmp_path / "store"
-    assert "too_old 23, " in finish(*command("run", store, "--input", str(journals), "--retention", "30d"))
+    journals, store = tmp_path / "in", tmp_path / "store"
+    tell(journals, ["begin", "second"])
+    assert "too_old 12)" in finish(*command("run", store, "--input", str(journals), "--retention", "30d"))
     anew = command("requeue", store, "--fault", "too_old")
     # Some hours are answered, and others are not.
     kill_when(lambda: folders(store, "_attempts/answers.*/*/day=*"), tmp_path / "log", *anew)
     assert folders(store, "_attempts/requeue-*") != []
-    completed = "an earlier run ended before its records were in place: they are now, in 4 hours"
+    completed = "an earlier run ended before its records were in place: they are now, in 2 hours"
     assert finish(*anew).splitlines()[-2:] == [completed, said(0, 0)]
     expected = Store(spark, str(tmp_path / "expected"))
     with pytest.MonkeyPatch.context() as patch:
