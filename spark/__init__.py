@@ -4,6 +4,7 @@
 - `environment`, `spark_session`: check for PySpark and Java, and configure the Spark session
 - `line_sources`, `line_parsing`: read lines, and turn each into a record or put it into quarantine
 - `ingest`, `stream`, `progress`: write one batch to the store, run the stream of batches, and report its health
+- `requeue`: judges lines in quarantine again
 - `store`, `batch_store`, `write_attempts`, `lease`, `segment_ledger`, `filesystem`: the tables on disk
 - `missed_segments`: finds segments that a stream did not read, and sidecars with the same id
 - `tables`, `queries/`: the tables, and the queries that fill them

@@ -104,6 +104,30 @@ class BatchStore:
         hours = {folder.rsplit("/", 1)[0] for folder in folders}
         return {hour_of_folder(hour) for hour in hours}
 
+    def folders_of(self, hours: Iterable[datetime], last: int) -> tuple[list[str], list[str]]:
+        """Returns the folders of these hours: those of batches that are never written again, and the others.
+
+        Args:
+            hours: the hours.
+            last: the number of the last batch of the stream that is never written again; -1 if there is none.
+        """
+        hourly = (f"{self.name}/{hour_folder(hour)}" for hour in hours)
+        found = [(folder, name) for folder in hourly for name in self._folders.children(folder)]
+        done = [f"{folder}/{name}" for folder, name in found if _is_before(name, last + 1)]
+        return done, [f"{folder}/{name}" for folder, name in found if not _is_before(name, last + 1)]
+
+    def read_folders(self, folders: Sequence[str]) -> DataFrame:
+        """Returns all rows of these folders, of which there is at least one. Some rows may occur several times.
+
+        The result also has `folder`, the folder of a row as `folders_of` returns it, and `folder_hour` TIMESTAMP.
+        """
+        path = F.col("_metadata.file_path")
+        folder = F.regexp_extract(path, rf"({self.name}/day=[^/]+/hour=[^/]+/{_BATCH}[^/]+)/[^/]*$", 1)
+        day, number = (F.regexp_extract(path, rf"/day=([^/]+)/hour=([0-9]+)/{_BATCH}", part) for part in (1, 2))
+        hour = F.timestamp_seconds(F.unix_seconds(day.cast("timestamp")) + 3600 * number.cast("bigint"))
+        rows = self._read([*map(self._folders.url, folders)])
+        return rows.select("*", folder.alias("folder"), hour.alias("folder_hour"))
+
     def read(self, hours: Iterable[datetime]) -> DataFrame:
         """Returns all stored rows of these hours. Some rows may occur several times."""
         folders = [f"{self.name}/{hour_folder(hour)}" for hour in hours]

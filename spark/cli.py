@@ -4,6 +4,7 @@ The module defines the subcommands, their arguments and the exit statuses. `jobs
 
     python -m group_sidecar.spark run --input DIR|kafka://HOST:PORT/TOPIC [--output DIR] [--stream] ...
     python -m group_sidecar.spark replay --input DIR --output DIR --from T --to T
+    python -m group_sidecar.spark requeue --output DIR [--fault FAULT ...] [--from T] [--to T]
     python -m group_sidecar.spark report --tables DIR --output FILE.html
     spark-submit spark/cli.py run --input URL --output URL ...
 
@@ -27,7 +28,9 @@ from group_sidecar.spark import jobs
 from group_sidecar.spark.environment import java_missing
 from group_sidecar.spark.filesystem import HOUR, FolderError
 from group_sidecar.spark.lease import LeaseLostError, LeaseTakenError
+from group_sidecar.spark.line_parsing import Fault
 from group_sidecar.spark.line_sources import SEGMENTS, KafkaTopic
+from group_sidecar.spark.requeue import CURABLE
 from group_sidecar.spark.spark_session import KAFKA_CONNECTOR, is_submitted, session
 from group_sidecar.spark.store import PARQUET, Store, StoreError
 from group_sidecar.spark.summaries import SUMMARIES
@@ -39,6 +42,8 @@ EXIT_REQUIREMENT_MISSING = 3
 EXIT_STORE_LOCKED = 4
 SMALL_INPUT_BYTES = 64 << 20
 """For inputs below this size, Spark is configured to start quickly. Optimised compilation does not pay off there."""
+SMALL_STORE_BYTES = 4 << 20
+"""The same for `requeue`, which reads the store. Compressed Parquet is much smaller than the journals."""
 KAFKA = "kafka://"
 
 _DURATION = re.compile(r"(\d+)([smhd])")
@@ -95,11 +100,13 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     _add_run(commands.add_parser("run", help="take records into tables, once or as a stream", epilog=_EPILOG))
     _add_replay(commands.add_parser("replay", help="answer hours again, from journals", epilog=_EPILOG))
+    help_text = "take quarantined lines that are records now, after an upgrade"
+    _add_requeue(commands.add_parser("requeue", help=help_text, epilog=_EPILOG))
     _add_report(commands.add_parser("report", help="write an HTML report of tables", epilog=_EPILOG))
     options = parser.parse_args(argv)
     if options.command == "run":
         _check_run(parser, options)
-    elif options.command == "replay" and options.since >= options.until:
+    elif options.command in ("replay", "requeue") and _is_empty(options.since, options.until):
         parser.error("--from is not before --to")
     return options
 
@@ -127,6 +134,23 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="since", type=_moment, required=True, metavar="TIME", help="ISO 8601, UTC")
     parser.add_argument("--to", dest="until", type=_moment, required=True, metavar="TIME", help="hours before this")
     parser.set_defaults(act=_replay)
+
+
+def _add_requeue(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--output", type=_existing_path, required=True, metavar="DIR", help="folder or URL of the tables"
+    )
+    faults, default = ", ".join(Fault), ", ".join(CURABLE)
+    text = f"judge lines with this fault again, one of {faults}; may be repeated ({default})"
+    parser.add_argument("--fault", dest="faults", type=_fault, action="append", metavar="FAULT", help=text)
+    text = "lines that arrived from this hour on: ISO 8601, UTC (the beginning)"
+    parser.add_argument("--from", dest="since", type=_moment, metavar="TIME", help=text)
+    text = "lines that arrived in hours before this (the end)"
+    parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help=text)
+    text = "leave older records in quarantine, as for run (take all)"
+    parser.add_argument("--retention", type=_days, metavar="DAYS", help=text)
+    _add_spark(parser)
+    parser.set_defaults(act=_requeue)
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
@@ -196,6 +220,13 @@ def _positive(text: str) -> int:
     return number
 
 
+def _fault(text: str) -> Fault:
+    try:
+        return Fault(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is no fault: one of {', '.join(Fault)}") from None
+
+
 def _duration(text: str) -> str:
     found = _DURATION.fullmatch(text)
     if found is None or not int(found[1]):
@@ -225,6 +256,10 @@ def _moment(text: str) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
+def _is_empty(since: datetime | None, until: datetime | None) -> bool:
+    return since is not None and until is not None and since >= until
+
+
 def _jars(text: str) -> tuple[str, ...]:
     jars = tuple(filter(None, text.split(",")))
     for jar in jars:
@@ -242,18 +277,22 @@ def _properties(text: str) -> dict[str, str]:
 def _session(options: argparse.Namespace) -> SparkSession:
     if options.command == "report":
         return session(options.master, jars=options.jars)
+    if options.command == "requeue":
+        small = _is_small(Path(options.output), "*.parquet", SMALL_STORE_BYTES)
+        return session(options.master, small=small, jars=options.jars)
     kafka = options.input.startswith(KAFKA)
-    small = not kafka and not getattr(options, "stream", False) and _is_small(Path(options.input))
+    stream = getattr(options, "stream", False)
+    small = not kafka and not stream and _is_small(Path(options.input), SEGMENTS, SMALL_INPUT_BYTES)
     return session(options.master, small=small, jars=options.jars, kafka=kafka)
 
 
-def _is_small(folder: Path) -> bool:
+def _is_small(folder: Path, files: str, limit: int) -> bool:
     size = 0
-    for path in folder.rglob(SEGMENTS):
-        # A sidecar may drop its oldest segments at any time.
+    for path in folder.rglob(files):
+        # A sidecar may drop its oldest segments at any time, and a job its attempts.
         with suppress(FileNotFoundError):
             size += path.stat().st_size
-    return folder.is_dir() and size < SMALL_INPUT_BYTES
+    return folder.is_dir() and size < limit
 
 
 def _source(options: argparse.Namespace) -> jobs.Source:
@@ -283,6 +322,18 @@ def _replay(spark: SparkSession, options: argparse.Namespace) -> None:
     since = options.since.replace(minute=0, second=0, microsecond=0)
     until = (options.until + HOUR - timedelta(microseconds=1)).replace(minute=0, second=0, microsecond=0)
     jobs.run_replay(spark, _source(options), options.output, since, until)
+
+
+def _requeue(spark: SparkSession, options: argparse.Namespace) -> None:
+    faults = tuple(options.faults or CURABLE)
+    requeued = jobs.RequeueOptions(
+        output=options.output,
+        faults=faults,
+        since=options.since,
+        until=options.until,
+        retention=options.retention,
+    )
+    jobs.run_requeue(spark, requeued)
 
 
 def _report(spark: SparkSession, options: argparse.Namespace) -> None:

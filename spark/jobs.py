@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,10 +20,12 @@ from group_sidecar.spark import line_sources
 from group_sidecar.spark.filesystem import Folders
 from group_sidecar.spark.ingest import IngestResult, compute_tables, replay
 from group_sidecar.spark.lease import hold_lease
+from group_sidecar.spark.line_parsing import Fault
 from group_sidecar.spark.line_sources import KafkaTopic
 from group_sidecar.spark.missed_segments import missed_segments
 from group_sidecar.spark.output import show_json, show_table
 from group_sidecar.spark.progress import Progress
+from group_sidecar.spark.requeue import CURABLE, requeue
 from group_sidecar.spark.store import PARQUET, Store
 from group_sidecar.spark.stream import stream
 from group_sidecar.spark.summaries import SUMMARIES
@@ -106,11 +108,51 @@ def run_replay(spark: SparkSession, source: Source, output: str, since: datetime
     _log(f"{replayed.records} records, {len(replayed.hours)} hours computed again")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RequeueOptions:
+    """The options of ``requeue``.
+
+    Attributes:
+        output: folder of the store.
+        faults: the faults of the lines that are judged again.
+        since: lines that arrived in earlier hours are left out; None for no limit.
+        until: lines that arrived in this hour or later are left out; None for no limit.
+        retention: the maximum age of records; None to accept records of any age.
+    """
+
+    output: str
+    faults: Collection[Fault] = CURABLE
+    since: datetime | None = None
+    until: datetime | None = None
+    retention: timedelta | None = None
+
+
+def run_requeue(spark: SparkSession, options: RequeueOptions) -> None:
+    """Judges quarantined lines again, and takes those that are records now.
+
+    Raises:
+        StoreError: there is no store.
+        LeaseTakenError: another process writes to the store.
+        LeaseLostError: another process took over the lease, because this one did not renew it in time.
+        LineCountError, FolderError: the store could not be written to.
+    """
+    Store.opened(spark, options.output)
+    with hold_lease(Folders(spark, options.output)) as lease:
+        store = Store.opened(spark, options.output, lease, retention=options.retention)
+        _recover(store)
+        done = requeue(store, options.faults, options.since, options.until)
+    if done.unfinished:
+        _log("warning: lines of a batch that was interrupted are left out: the next run judges them again")
+    stay = done.judged - done.records
+    _log(f"{done.judged} lines judged again: {done.records} are records now, {stay} stay in quarantine")
+
+
 def _recover(store: Store) -> None:
-    hours = sorted(store.recover())
-    if hours:
+    def complete(hours: Collection[datetime]) -> None:
         _log(f"the records of an interrupted run are stored now, in {len(hours)} hours")
-        compute_tables(store, hours)
+        compute_tables(store, sorted(hours))
+
+    store.recover(complete)
 
 
 def _ingest(spark: SparkSession, store: Store, options: RunOptions, batch_totals: "_BatchTotals") -> None:

@@ -4,7 +4,7 @@ The schema, the required columns and the bounds all come from `metrics.records`;
 any JSON value for a string column, so a number in place of a name is read as its digits.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from functools import reduce
@@ -60,13 +60,16 @@ def _types() -> dict[str, str]:
     return {column.name: column.sql_type for part in parts for column in columns(part)}
 
 
-def judged(lines: DataFrame, now: Column | None = None, oldest: Column | None = None) -> DataFrame:
+def judged(
+    lines: DataFrame, now: Column | None = None, oldest: Column | None = None, others: Sequence[str] = ()
+) -> DataFrame:
     """Parses lines by the contract and finds the fault of each.
 
     Args:
         lines: `value` STRING, and `arrived_at` TIMESTAMP, when the transport received the line; null if not known.
         now: the current time; the clock's time if None. Records that are later by more than `CLOCK_SKEW` are faulty.
         oldest: records made before this time are too old. If None, only the contract limits their age.
+        others: further columns of `lines` that the result has too. The contract has no columns of these names.
 
     Returns:
         The columns of the contract, as far as they can be parsed, and three more: `fault` (a `Fault`; null for a
@@ -84,10 +87,11 @@ def judged(lines: DataFrame, now: Column | None = None, oldest: Column | None = 
     schema = f"{record_ddl()}, `{_UNREADABLE}` STRING"
     # `inline` makes Spark parse each line once. Otherwise Spark would parse it for each column that a condition names.
     arrived = F.when(F.col("arrived_at").between(_moment(EARLIEST), now + F.lit(CLOCK_SKEW)), F.col("arrived_at"))
-    read = lines.select("value", arrived.alias("arrived_at"), F.inline(F.array(F.from_json("value", schema, options))))
+    parsed = F.inline(F.array(F.from_json("value", schema, options)))
+    read = lines.select("value", arrived.alias("arrived_at"), *others, parsed)
     fault = _fault(now, oldest).alias("fault")
     line = F.when(F.col("fault").isNotNull(), F.col("value")).alias("line")
-    return read.select("*", fault).select(*_types(), "fault", line, "arrived_at")
+    return read.select("*", fault).select(*_types(), "fault", line, "arrived_at", *others)
 
 
 def accepted(judged: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ moves a batch to its place. Only the process that holds the store's lease may wr
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from threading import RLock
 from zlib import crc32
@@ -31,7 +31,7 @@ from group_sidecar.spark.filesystem import HOUR, Folders, day_folder, hour_folde
 from group_sidecar.spark.lease import Lease
 from group_sidecar.spark.segment_ledger import SegmentLedger
 from group_sidecar.spark.tables import RECORDS, TABLES
-from group_sidecar.spark.write_attempts import WriteAttempts, WriteResult
+from group_sidecar.spark.write_attempts import ComputeTables, WriteAttempts, WriteResult
 
 PARQUET = "parquet"
 ICEBERG = "iceberg"
@@ -103,13 +103,16 @@ class Store:
         self._attempts = WriteAttempts(spark, self._folders, self._records, self._quarantine, token, self.check_lease)
 
     @classmethod
-    def opened(cls, spark: SparkSession, path: str, lease: Lease | None = None) -> "Store":
+    def opened(
+        cls, spark: SparkSession, path: str, lease: Lease | None = None, *, retention: timedelta | None = None
+    ) -> "Store":
         """Opens an existing store with the format and window that it was created with.
 
         Args:
             spark: the session.
             path: a folder or URL.
             lease: the right to write; None to read only.
+            retention: the maximum age of days; None to keep all days.
 
         Raises:
             StoreError: there is no store.
@@ -118,39 +121,62 @@ class Store:
         if made is None:
             raise StoreError(f"there are no tables in {path}")
         found = json.loads(made)
-        return cls(spark, path, found["format"], found["window"], lease=lease)
+        return cls(spark, path, found["format"], found["window"], retention=retention, lease=lease)
 
     @property
     def checkpoint(self) -> str:
         """The URL of the folder in which a stream records its position."""
         return self._folders.url(CHECKPOINT)
 
-    def add(self, batch: Batch, judged: DataFrame, now: datetime) -> WriteResult:
+    def add(
+        self,
+        batch: Batch,
+        judged: DataFrame,
+        now: datetime,
+        *,
+        replaced: Collection[str] = (),
+        compute_tables: ComputeTables = lambda _: None,
+    ) -> WriteResult:
         """Writes the lines of a batch. Arguments and exceptions are those of `WriteAttempts.add`."""
-        return self._attempts.add(batch, judged, now)
+        return self._attempts.add(batch, judged, now, replaced=replaced, compute_tables=compute_tables)
 
-    def recover(self) -> set[datetime]:
+    def recover(self, compute_tables: ComputeTables = lambda _: None) -> set[datetime]:
         """Completes the attempts of processes that have died. Returns the hours with new records.
 
         See `WriteAttempts.recover`.
         """
-        return self._attempts.recover()
+        return self._attempts.recover(compute_tables)
+
+    def quarantine_folders(
+        self, since: datetime | None = None, until: datetime | None = None
+    ) -> tuple[list[str], list[str]]:
+        """Returns the folders with quarantined lines that arrived in the hours of a range of time.
+
+        Returns:
+            The folders of batches that are done, and those of the batch that the next run repeats.
+        """
+        numbers = (int(name) for name in self._folders.children(f"{CHECKPOINT}/commits") if name.isdigit())
+        return self._quarantine.folders_of(self._folders.hours(QUARANTINE, since, until), max(numbers, default=-1))
+
+    def quarantined(self, folders: Sequence[str]) -> DataFrame:
+        """Returns the lines of folders of the quarantine, each with its `folder`. See `BatchStore.read_folders`."""
+        return self._quarantine.read_folders(folders)
 
     def records(self, hours: Iterable[datetime]) -> DataFrame:
         """Returns the records of these hours. A record that arrived twice may occur twice."""
         return self._records.read(hours)
 
-    def replace(self, table: str, answer: DataFrame, hours: Iterable[datetime]) -> None:
-        """Replaces the rows of a table for these hours. `answer` has no rows of other hours."""
-        self._schemas[table] = answer.schema
+    def replace(self, table: str, rows: DataFrame, hours: Iterable[datetime]) -> None:
+        """Replaces the rows of a table for these hours. `rows` has none of other hours."""
+        self._schemas[table] = rows.schema
         # AQE writes few files for a small table, and several files for a large hour.
-        rows = answer.select("*", *day_and_hour(F.col("window"))).hint("rebalance", "day", "hour")
+        placed = rows.select("*", *day_and_hour(F.col("window"))).hint("rebalance", "day", "hour")
         if self._format != PARQUET:
             self.check_lease()
-            self._hand_over(table, rows)
+            self._hand_over(table, placed)
             return
         attempt = self._attempts.folder("answers")
-        rows.write.partitionBy("day", "hour").parquet(self._folders.url(f"{attempt}/{table}"))
+        placed.write.partitionBy("day", "hour").parquet(self._folders.url(f"{attempt}/{table}"))
         for hour in hours:
             self.check_lease()
             folder = hour_folder(hour)
@@ -325,4 +351,5 @@ def _schema(ddl: str) -> StructType:
 
 
 def _each_line_once(lines: DataFrame) -> DataFrame:
-    return lines.dropDuplicates(["name"])
+    # Two attempts at a batch give one name to different lines if a segment was deleted between them.
+    return lines.dropDuplicates(["name", "line"])

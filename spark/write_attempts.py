@@ -2,24 +2,31 @@
 
 `WriteAttempts` makes sure that every line of a batch is stored. It replaces the rows of earlier attempts at the batch,
 and completes or removes the attempts of a process that has died.
+
+A batch may replace folders of the quarantine: `requeue` takes lines out of them. The file that marks the attempt as
+complete names these folders, so whoever completes the attempt also removes them.
 """
 
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.batch_store import Batch, BatchStore, day_and_hour
-from group_sidecar.spark.filesystem import Folders
+from group_sidecar.spark.filesystem import Folders, hour_folder, hour_of_folder
 
+ComputeTables = Callable[[set[datetime]], None]
+"""Computes the tables of hours again."""
 _FOLDER = "_attempts"
 """Spark ignores names that begin with an underscore."""
 _COMPLETE = "complete.json"
-"""A file in the folder of an attempt. It exists once every line of the batch has been written there."""
+"""A file in the folder of an attempt. It exists once every line of the batch has been written there. It contains the
+number of lines, the hours of the records, and the folders of the quarantine that the batch replaces."""
 
 
 class LineCountError(Exception):
@@ -71,7 +78,15 @@ class WriteAttempts:
         self._token = token
         self._fence = fence
 
-    def add(self, batch: Batch, judged: DataFrame, now: datetime) -> WriteResult:
+    def add(
+        self,
+        batch: Batch,
+        judged: DataFrame,
+        now: datetime,
+        *,
+        replaced: Collection[str] = (),
+        compute_tables: ComputeTables = lambda _: None,
+    ) -> WriteResult:
         """Writes the lines of a batch and replaces the rows of earlier attempts at the batch.
 
         All lines are read and written once, counted, and then moved to their place. After that, the rows of earlier
@@ -79,8 +94,12 @@ class WriteAttempts:
 
         Args:
             batch: the batch's number or name.
-            judged: its lines, as `line_parsing.judged` returns them.
+            judged: its lines, as `line_parsing.judged` returns them. Lines from the quarantine also have their `name`
+                and `quarantine_hour`, and keep both.
             now: determines the hour of a quarantined line whose arrival time is not known.
+            replaced: folders of the quarantine whose lines are all in the batch. They are removed.
+            compute_tables: called with the hours once all lines are in their place. If the process dies before this
+                ends, `recover` calls it again. A batch that is repeated anyway does not need it.
 
         Raises:
             LineCountError: the number of written lines differs from the number of lines read.
@@ -90,40 +109,47 @@ class WriteAttempts:
         self._fence()
         attempt = self._name()
         folder = f"{_FOLDER}/{batch}.{attempt}"
-        accepted = F.col("fault").isNull()
-        moment = F.when(accepted, F.col("emitted_at")).otherwise(F.coalesce("arrived_at", F.lit(now)))
-        name = F.when(~accepted, F.concat(F.lit(f"{batch}-"), F.monotonically_increasing_id()))
-        store_name = F.when(accepted, F.lit(self._records.name)).otherwise(F.lit(self._quarantine.name))
-        rows = judged.select("*", name.alias("name"), store_name.alias("pile"), *day_and_hour(moment))
         seen = Observation()
-        rows = rows.observe(seen, F.count(F.lit(1)).alias("lines"))
+        rows = self._placed(batch, judged, now).observe(seen, F.count(F.lit(1)).alias("lines"))
         rows.write.partitionBy("pile", "day", "hour").parquet(self._folders.url(f"{folder}/taken"))
         lines = int(seen.get["lines"])
         records, quarantined = self._count(self._folders.url(f"{folder}/taken"))
         if lines != records + sum(quarantined.values()):
             written = records + sum(quarantined.values())
             raise LineCountError(f"batch {batch} has {lines} lines, and {written} were written to {folder}")
-        self._folders.write_new_file(f"{folder}/{_COMPLETE}", json.dumps({"lines": lines}) + "\n")
-        hours = self._publish(batch, attempt)
+        found = self._folders.hours(f"{folder}/taken/pile={self._records.name}")
+        complete = {"lines": lines, "hours": [*map(hour_folder, found)], "replaced": [*replaced]}
+        self._folders.write_new_file(f"{folder}/{_COMPLETE}", json.dumps(complete) + "\n")
+        hours = self._publish(batch, attempt, complete)
         dropped, kept = self._drop_earlier(batch, attempt, lines)
+        compute_tables(hours | dropped)
         self._folders.remove(folder)
         return WriteResult(records=records, quarantined=quarantined, hours=hours | dropped, kept=kept)
 
-    def recover(self) -> set[datetime]:
+    def recover(self, compute_tables: ComputeTables = lambda _: None) -> set[datetime]:
         """Completes the attempts that had written all their lines when their process died. Removes the others.
 
         The stream repeats a batch whose attempt was not complete. A process calls this right after it has taken the
         lease, so no attempt is still in progress.
 
+        Args:
+            compute_tables: called with the hours that have new records, if there are any. If the process dies before
+                this ends, the next call of `recover` finds the same attempts.
+
         Returns:
             The hours that have new records.
         """
         hours: set[datetime] = set()
-        for name in self._folders.children(_FOLDER):
+        names = self._folders.children(_FOLDER)
+        for name in names:
             self._fence()
-            if self._folders.exists(f"{_FOLDER}/{name}/{_COMPLETE}"):
+            if (complete := self._folders.read(f"{_FOLDER}/{name}/{_COMPLETE}")) is not None:
                 batch, _, attempt = name.partition(".")
-                hours |= self._publish(batch, attempt)
+                hours |= self._publish(batch, attempt, json.loads(complete))
+        if hours:
+            compute_tables(hours)
+        for name in names:
+            self._fence()
             self._folders.remove(f"{_FOLDER}/{name}")
         return hours
 
@@ -134,11 +160,31 @@ class WriteAttempts:
     def _name(self) -> str:
         return f"{self._token:08}-{uuid4().hex[:8]}"
 
-    def _publish(self, batch: Batch, attempt: str) -> set[datetime]:
-        """Moves the lines of an attempt to their place. Returns the hours of the records."""
+    def _placed(self, batch: Batch, judged: DataFrame, now: datetime) -> DataFrame:
+        """Returns the lines of a batch with the columns that decide where each is stored."""
+        accepted, requeued = F.col("fault").isNull(), "quarantine_hour" in judged.columns
+        new_name = F.concat(F.lit(f"{batch}-"), F.monotonically_increasing_id())
+        arrived = F.col("quarantine_hour") if requeued else F.coalesce("arrived_at", F.lit(now))
+        day, hour = day_and_hour(F.when(accepted, F.col("emitted_at")).otherwise(arrived))
+        store_name = F.when(accepted, F.lit(self._records.name)).otherwise(F.lit(self._quarantine.name))
+        name = F.when(~accepted, F.col("name") if requeued else new_name)
+        return judged.withColumns({"name": name, "pile": store_name, "day": day, "hour": hour}).drop("quarantine_hour")
+
+    def _publish(self, batch: Batch, attempt: str, complete: Mapping[str, Any]) -> set[datetime]:
+        """Moves the lines of an attempt to their place. Returns the hours of the records.
+
+        Args:
+            batch: the batch's number or name.
+            attempt: the name of the attempt.
+            complete: the contents of the file that marks the attempt as complete. In stores of older versions it has
+                only the number of lines.
+        """
         taken = f"{_FOLDER}/{batch}.{attempt}/taken"
         self._quarantine.add(batch, attempt, f"{taken}/pile={self._quarantine.name}")
-        return self._records.add(batch, attempt, f"{taken}/pile={self._records.name}")
+        hours = self._records.add(batch, attempt, f"{taken}/pile={self._records.name}")
+        self._quarantine.remove(complete.get("replaced", ()))
+        # A process that died may have moved some hours already.
+        return hours | {hour_of_folder(folder) for folder in complete.get("hours", ())}
 
     def _drop_earlier(self, batch: Batch, attempt: str, lines: int) -> tuple[set[datetime], int]:
         """Removes the rows of earlier attempts at a batch. Returns the affected hours and the number of kept lines."""

@@ -255,7 +255,7 @@ def test_idle_stream_ends_on_sigterm(tmp_path: Path) -> None:
         assert process.stop(seconds=60) == 0, process.tail()
 
 
-@pytest.mark.parametrize("command", ["run", "replay", "report"])
+@pytest.mark.parametrize("command", ["run", "replay", "requeue", "report"])
 def test_help_lists_exit_statuses(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The help of each command lists the exit statuses."""
     with pytest.raises(SystemExit) as left:
@@ -295,6 +295,11 @@ def test_group_sidecar_forwards_help() -> None:
         "run --input . --command-config nowhere",
         "replay --input . --output . --from 2025-01-31 --to yesterday",
         "replay --input . --output . --from 2025-01-31 --to 2025-01-31",
+        "requeue",
+        "requeue --output nowhere",
+        "requeue --output . --fault odd",
+        "requeue --output . --retention 5h",
+        "requeue --output . --from 2025-01-31 --to 2025-01-31",
         "report --tables nowhere --output x.html",
     ],
 )

@@ -71,15 +71,17 @@ def test_rewritten_batch_replaces_leftovers(spark: SparkSession, tmp_path: Path,
 
 
 def test_lines_of_deleted_segment_are_kept(spark: SparkSession, tmp_path: Path, add: Add) -> None:
-    """Lines of a deleted segment are kept when their batch is written again without them."""
+    """Lines of a deleted segment are kept when their batch is written again without them, and no two lines are one."""
     a = RecordsOfBoot("a")
     first, second = a.heartbeat(10), a.heartbeat(HOUR + 10)
-    add(Store(spark, str(tmp_path)), 1, [first, second], "{")
-    again = Store(spark, str(tmp_path)).add(1, judged(spark, [second]), NOW)
-    assert (again.records, again.kept) == (1, 3)
+    add(Store(spark, str(tmp_path)), 1, [first, second], "{", "[")
+    again = Store(spark, str(tmp_path)).add(1, judged(spark, [second], "]"), NOW)
+    assert (again.records, again.kept) == (1, 4)
     store = Store(spark, str(tmp_path))
-    assert seqs(store.records(HOURS)) == [1, 2]
-    assert [row["line"] for row in store.read("quarantine").collect()] == ["{"]
+    for _ in range(2):
+        assert seqs(store.records(HOURS)) == [1, 2]
+        assert sorted(row["line"] for row in store.read("quarantine").collect()) == ["[", "]", "{"]
+        store.compact(NOW, 2)
 
 
 def test_interrupted_batch_is_written_once(

@@ -73,6 +73,7 @@ USAGE: list[tuple[dict[str, str], tuple[str, ...]]] = [
 
 _RUN = ("run", "--input", "journals")
 _REPLAY = ("replay", "--input", "journals", "--output", "tables")
+_REQUEUE = ("requeue", "--output", "journals")
 _REPORT = ("report", "--tables", "journals", "--output", "report.html")
 
 FLEET: list[tuple[str, ...]] = [
@@ -108,9 +109,16 @@ FLEET: list[tuple[str, ...]] = [
     (*_REPLAY, "--from", "2025-01-31", "--to", "2025-01-31"),
     (*_REPLAY, "--from", "yesterday", "--to", "2025-01-31"),
     (*_REPLAY, "--from", "2025-01-31T09:00Z", "--to", "2025-01-31T10:00Z"),
+    ("requeue",),
+    ("requeue", "--output", "absent"),
+    _REQUEUE,
+    (*_REQUEUE, "--fault", "unknown_version", "--fault", "odd"),
+    (*_REQUEUE, "--retention", "5h"),
+    (*_REQUEUE, "--from", "2025-01-31", "--to", "2025-01-31"),
+    (*_REQUEUE, "--fault", "in_future", "--from", "2025-01-31T09:00Z", "--retention", "30d"),
     ("report", "--output", "report.html"),
     ("report", "--tables", "absent", "--output", "report.html"),
     (*_REPORT, "--from", "x"),
     _REPORT,
 ]
-"""Arguments of the fleet job. Five of them are valid."""
+"""Arguments of the fleet job. Seven of them are valid."""

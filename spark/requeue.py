@@ -1,0 +1,118 @@
+"""Judges lines in quarantine again, and takes those that are records now.
+
+A line of a newer contract waits in quarantine until the job is upgraded. The lines of a folder of the quarantine become
+a batch that replaces this folder: the records go to their hours, and the rest goes back to the quarantine. So the
+mechanism of `write_attempts` makes the step atomic: a process that dies leaves lines twice at worst, and they count
+once.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from group_sidecar.spark import line_parsing
+from group_sidecar.spark.ingest import compute_tables
+from group_sidecar.spark.line_parsing import Fault
+from group_sidecar.spark.store import Store
+
+CURABLE = (
+    Fault.UNKNOWN_VERSION,
+    Fault.UNKNOWN_KIND,
+    Fault.WRONG_TYPE,
+    Fault.MISSING_COLUMN,
+    Fault.OUT_OF_RANGE,
+)
+"""The faults that another contract can cure. The other faults depend on the line's form or on the time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequeueResult:
+    """The outcome of judging lines again.
+
+    Attributes:
+        judged: number of lines that were judged again.
+        records: number of these lines that are records now.
+        hours: the hours (UTC) whose tables were computed again, oldest first.
+        unfinished: whether lines were left out because the next run repeats their batch and judges them anyway.
+    """
+
+    judged: int
+    records: int
+    hours: tuple[datetime, ...] = ()
+    unfinished: bool = False
+
+
+def requeue(
+    store: Store,
+    faults: Collection[Fault] = CURABLE,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    now: datetime | None = None,
+) -> RequeueResult:
+    """Judges quarantined lines again by the present contract.
+
+    A line that is a record now is taken like new input, and leaves the quarantine. A line that has another fault now
+    stays under its new fault. No stream may write to the store at the same time.
+
+    Args:
+        store: the store, after `Store.recover`.
+        faults: the faults of the lines that are judged again.
+        since: lines that arrived in earlier hours are left out; None for no limit.
+        until: lines that arrived at this time or later are left out, by whole hours; None for no limit.
+        now: the current time; the clock's time if None. It decides which records are too old or lie in the future.
+    """
+    now = now or datetime.now(UTC)
+    folders, repeated = store.quarantine_folders(since, until)
+    unfinished = bool(repeated)
+    if not folders:
+        return RequeueResult(judged=0, records=0, unfinished=unfinished)
+    lines = store.quarantined(folders).where(F.col("fault").isin(*map(str, faults)))
+    count = _each_once(lines).count()
+    replaced = _folders_of_changed(_judged_again(store, lines, faults, now)) if count else []
+    if not replaced:
+        return RequeueResult(judged=count, records=0, unfinished=unfinished)
+    judged = _judged_again(store, _each_once(store.quarantined(replaced)), faults, now)
+    row = F.col("quarantined.name"), F.col("quarantined.folder_hour").alias("quarantine_hour")
+    added = store.add(
+        f"requeue-{now:%Y%m%d%H%M%S%f}",
+        judged.select("*", *row).drop("quarantined"),
+        now,
+        replaced=replaced,
+        compute_tables=lambda hours: compute_tables(store, hours),
+    )
+    hours = tuple(sorted(added.hours))
+    return RequeueResult(judged=count, records=added.records, hours=hours, unfinished=unfinished)
+
+
+def _each_once(lines: DataFrame) -> DataFrame:
+    """Returns the lines without the copies that an interrupted compaction or requeue has left."""
+    return lines.dropDuplicates(["name", "line"])
+
+
+def _judged_again(store: Store, lines: DataFrame, faults: Collection[Fault], now: datetime) -> DataFrame:
+    """Returns the lines as `line_parsing.judged` does, with the row of the quarantine as `quarantined`.
+
+    A line whose fault is not one of `faults` keeps its fault.
+    """
+    row = F.struct("fault", "line", "arrived_at", "name", "folder", "folder_hour").alias("quarantined")
+    values = lines.select(F.col("line").alias("value"), "arrived_at", row)
+    oldest = store.oldest(now)
+    judged = line_parsing.judged(values, F.lit(now), None if oldest is None else F.lit(oldest), ["quarantined"])
+    chosen = F.col("quarantined.fault").isin(*map(str, faults))
+    with_fault = judged.withColumn("fault", F.when(chosen, F.col("fault")).otherwise(F.col("quarantined.fault")))
+    stays = F.col("fault").isNotNull()
+    return with_fault.withColumns(
+        {
+            "line": F.when(stays, F.col("quarantined.line")),
+            "arrived_at": F.when(stays, F.col("quarantined.arrived_at")).otherwise(F.col("arrived_at")),
+        }
+    )
+
+
+def _folders_of_changed(judged: DataFrame) -> list[str]:
+    """Returns the sorted folders in which at least one line is a record now or has another fault."""
+    changed = judged.where(~F.col("fault").eqNullSafe(F.col("quarantined.fault")))
+    return sorted(row["folder"] for row in changed.select("quarantined.folder").distinct().collect())
