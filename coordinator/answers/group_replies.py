@@ -186,7 +186,8 @@ def offset_fetch(
         names: topic names by id. From v10 on, requests name topics by id only.
 
     Returns:
-        The reply, or None if it needs a value that is not known: a topic's name or id, or from v5 on a leader epoch.
+        The reply, or None if it needs a value that is not known: a topic's name or id, from v5 on a leader epoch, or
+        the offset of a topic whose name is not UTF-8.
     """
     if version < MANY_GROUPS_SINCE:
         group = groups[request.group_id]
@@ -241,6 +242,8 @@ def _topics(
         if name is None or topic_id is None:
             return None
         offsets = [group.offsets.get((name, p), NO_OFFSET) for p in partitions]
+        if topics is None and any(offset is NO_OFFSET for offset in offsets):
+            return None  # The log has a topic's name that is not UTF-8, and its decoded form is no key of the log.
         if version >= LEADER_EPOCH_SINCE and not all(offset.epoch_known for offset in offsets):
             return None
         response_partitions = tuple(map(_partition, partitions, offsets))

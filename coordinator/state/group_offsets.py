@@ -38,6 +38,7 @@ class GroupOffsets:
         self.incomplete_reason = incomplete_reason
         self.untracked_reason: FallbackReason | None = None
         self.doubtful: dict[TopicPartition, float] = {}
+        self._maybe_hidden: set[TopicPartition] = set()  # Doubtful partitions that may have a commit that looks absent.
         self.counted = (0, 0)
         self._pending_count = self._pending_metadata_chars = 0
         self.changes, self.epoch = 0, epoch
@@ -103,6 +104,7 @@ class GroupOffsets:
         if max(self.settled_at, unread_until) <= asked_at:
             self.incomplete_reason = self.untracked_reason = None
             self.doubtful.clear()
+            self._maybe_hidden.clear()
         self.doubtful.update(dict.fromkeys(deleted, asked_at))
         return not (self.committed.wire_offsets or self.incomplete_reason or self.untracked_reason or self.doubtful)
 
@@ -129,8 +131,10 @@ class GroupOffsets:
             if crossed or deleted_since:
                 doubtful[partition] = offset.at
                 self.settled_at = max(self.settled_at, offset.at)
+                if offset.looks_absent or (known is not None and known.looks_absent):
+                    self._maybe_hidden.add(partition)
             elif doubtful and doubtful.get(partition, FOREVER) <= sent_at:
-                del doubtful[partition]
+                self._end_doubt(partition)
         self.committed.put(offsets)
 
     def delete(self, partitions: Iterable[TopicPartition], sent_at: float, now: float) -> None:
@@ -141,6 +145,12 @@ class GroupOffsets:
             if known is not None and known.at > sent_at:
                 self.doubtful[partition] = now
                 self.settled_at = max(self.settled_at, now)
+                if known.looks_absent:
+                    self._maybe_hidden.add(partition)
+
+    def _end_doubt(self, partition: TopicPartition) -> None:
+        del self.doubtful[partition]
+        self._maybe_hidden.discard(partition)
 
     def doubt(self, partitions: Collection[TopicPartition] | None, until: float) -> None:
         """Makes partitions doubtful, because the broker may store or delete their offsets before the time `until`.
@@ -204,7 +214,8 @@ class GroupOffsets:
 
         Args:
             offsets: the offsets in the reply.
-            absent: partitions for which the reply has no offset. A known offset that looks absent is left as it is.
+            absent: partitions for which the reply has no offset. A known offset that looks absent is left as it is. If
+                a partition may have such an offset, its doubt stays until a complete reply or a later commit.
             complete: whether the reply contains all offsets of the group.
             sent_at: when the request was sent.
         """
@@ -212,14 +223,15 @@ class GroupOffsets:
         if complete:
             self.committed.replace_all(reported)
             self.doubtful = {partition: until for partition, until in self.doubtful.items() if until > sent_at}
+            self._maybe_hidden &= self.doubtful.keys()
             self.incomplete_reason = self.incomplete_reason if self.settled_at > sent_at else None
             return
         removed = [partition for partition in absent if not self.committed.looks_absent(partition)]
         self.committed.put(reported)
         self.committed.drop(removed)
-        for partition in (*reported, *removed):
+        for partition in (*reported, *(each for each in removed if each not in self._maybe_hidden)):
             if self.doubtful.get(partition, FOREVER) <= sent_at:
-                del self.doubtful[partition]
+                self._end_doubt(partition)
 
     def _merged(self, partition: TopicPartition, reported: CommittedOffset) -> CommittedOffset:
         known = self.committed.get_wire_offset(partition)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from group_sidecar.codecs.offsets_topic import KeyType
-from group_sidecar.codecs.primitives import decoded
+from group_sidecar.codecs.primitives import MAX_STRING_BYTES, decoded
 from group_sidecar.codecs.record_batches import ControlMarker, RecordBatch, batches
 from group_sidecar.coordinator.state.awaited_tombstones import AWAITED_SECONDS, WHOLE_GROUP, AwaitedTombstones
 
@@ -163,18 +163,15 @@ class PartitionLog:
         for _, _, key, value in records:
             try:
                 kind, end = key[0] << 8 | key[1], 4 + (key[2] << 8 | key[3])  # type: ignore[index]
+                # An offset's key continues with a topic and a partition.
+                stop = end if kind > _OFFSET_COMMITS else end + _SUFFIX_BYTES + (key[end] << 8 | key[end + 1])  # type: ignore[index]
+                if len(key) != stop or stop > MAX_STRING_BYTES:  # type: ignore[arg-type]
+                    key = _known_fields(key, kind, end, stop)  # type: ignore[arg-type]
             except (TypeError, IndexError):
+                # A damaged key would make a group unreadable, or add one.
                 self.skipped[-1] += 1
                 continue
             assert key is not None
-            size, is_offset = len(key), kind <= _OFFSET_COMMITS
-            # A key without a whole group, topic and partition would make a group unreadable, or add one.
-            if size < end or (
-                is_offset
-                and (size < end + _SUFFIX_BYTES or size < end + _SUFFIX_BYTES + (key[end] << 8 | key[end + 1]))
-            ):
-                self.skipped[-1] += 1
-                continue
             name = key[4:end]
             group = groups.get(name)
             if group is None:
@@ -183,7 +180,7 @@ class PartitionLog:
                     continue
                 name, group = self._group(name)
             changed[name] = None
-            if not is_offset:
+            if kind > _OFFSET_COMMITS:
                 self._store_other(group, kind, key, value)
                 continue
             if group.pending or self._long_offset_bytes or (value is not None and len(value) > LONG_VALUE):
@@ -234,7 +231,10 @@ class PartitionLog:
                 self._store([(offset, stamp, key, value)])  # Kafka writes no such record in a transaction.
                 continue
             end = 4 + (key[2] << 8 | key[3])
-            if len(key) < end + _SUFFIX_BYTES + int.from_bytes(key[end : end + 2], "big"):
+            stop = end + _SUFFIX_BYTES + int.from_bytes(key[end : end + 2], "big")
+            try:
+                key = _known_fields(key, _OFFSET_COMMITS, end, stop)
+            except IndexError:
                 self.skipped[-1] += 1
                 continue
             name = key[4:end]
@@ -301,6 +301,24 @@ class PartitionLog:
         """Drops a group if none of its records survives."""
         if (group := self.groups.get(name)) is not None and group.is_empty:
             del self.groups[name]
+
+
+def _known_fields(key: bytes, kind: int, end: int, stop: int) -> bytes:
+    """Returns an offset's key without further bytes, which Kafka ignores, and any other key unchanged.
+
+    Args:
+        key: the key.
+        kind: the type of the key.
+        end: where the group id ends, if its length is unsigned.
+        stop: where the topic and partition of an offset's key end, if the topic's length is unsigned. Otherwise `end`.
+
+    Raises:
+        IndexError: the key is truncated, or a length is negative.
+    """
+    longest = 0 if kind > _OFFSET_COMMITS else _SUFFIX_BYTES + MAX_STRING_BYTES
+    if len(key) < stop or end - 4 > MAX_STRING_BYTES or stop - end > longest:
+        raise IndexError(stop)
+    return key[:stop] if kind <= _OFFSET_COMMITS else key
 
 
 def _counted_bytes(value: bytes | None) -> int:

@@ -7,7 +7,7 @@ acknowledged.
 """
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,21 +32,32 @@ class Lag:
 
 
 class ForwardedReads:
-    """The reads that a broker answered, because an OffsetFetch of the client passed to it meanwhile.
+    """The reads that a broker answered, because the client's last OffsetFetch meanwhile passed to it.
+
+    A client may repeat an OffsetFetch. If only an earlier one passed to a broker, a sidecar answered the last one.
 
     Args:
-        notes: the client and the time of each OffsetFetch that passed.
+        notes: the client and the time of each OffsetFetch that passed to a broker.
+        sent: the client and the time of each OffsetFetch that passed to a sidecar; empty if not known.
     """
 
-    def __init__(self, notes: Iterable[tuple[str, int]]) -> None:
-        self._times: dict[str, list[int]] = {}
-        for client, at in sorted(notes):
-            self._times.setdefault(client, []).append(at)
+    def __init__(self, notes: Iterable[tuple[str, int]], sent: Iterable[tuple[str, int]] = ()) -> None:
+        self._times, self._sent = _by_client(notes), _by_client(sent)
 
     def __contains__(self, read: Operation) -> bool:
-        times = self._times.get(read.client, [])
-        first = bisect_left(times, read.began)
-        return first < len(times) and times[first] <= (read.ended or 0)
+        ended = read.ended or 0
+        sent, times = self._sent.get(read.client, []), self._times.get(read.client, [])
+        last = bisect_right(sent, ended) - 1
+        since = max(read.began, sent[last]) if last >= 0 else read.began
+        first = bisect_left(times, since)
+        return first < len(times) and times[first] <= ended
+
+
+def _by_client(notes: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    times: dict[str, list[int]] = {}
+    for client, at in sorted(notes):
+        times.setdefault(client, []).append(at)
+    return times
 
 
 def lags(logs: Iterable[Path], clock_offset: int) -> Iterator[Lag]:

@@ -93,7 +93,9 @@ class Installation:
     def forwarded_reads(self) -> ForwardedReads | None:
         """Returns the reads that reached a broker; None without sidecars, when all reads do."""
         proxies = [node.broker_proxy for node in self.nodes if node.broker_proxy]
-        return ForwardedReads(note for proxy in proxies for note in proxy.fetches) if proxies else None
+        clients = [node.client_proxy for node in self.nodes if isinstance(node.client_proxy, NotingProxy)]
+        passed, sent = ([note for proxy in each for note in proxy.fetches] for each in (proxies, clients))
+        return ForwardedReads(passed, sent) if proxies else None
 
     def stale_replies(self) -> int:
         """Returns how many replies were replaced by old ones."""
@@ -111,7 +113,7 @@ def installation(folder: Path, version: str, seed: int, *, direct: bool, stale: 
         direct: whether clients reach the brokers without sidecars.
         stale: whether the clients' proxies return old replies to OffsetFetch.
     """
-    proxy = StaleProxy if stale else FaultProxy
+    proxy = StaleProxy if stale else NotingProxy
     with ExitStack() as stack:
         brokers = stack.enter_context(kafka_cluster(folder / "brokers", 3, PROPERTIES, version))
         nodes = []

@@ -151,7 +151,12 @@ def test_reads_at_a_leader_with_an_old_high_watermark(tmp_path: Path) -> None:
     assert failovers.unexplained([*reads, early], [lag], 6, forwarded=None) == [*reads[1:], early]
     forwarded = failovers.ForwardedReads([("client", reads[0].began + 5), ("other", early.began)])
     assert failovers.unexplained([*reads, early], [lag], 6, forwarded) == [*reads[1:], early]
-    sidecars_own = failovers.ForwardedReads([("client", reads[0].began - 1), ("other", reads[0].began + 5)])
+    began = reads[0].began
+    repeated = failovers.ForwardedReads([("client", began + 5)], [("client", began + 4), ("client", began + 6)])
+    assert failovers.unexplained([*reads, early], [lag], 6, repeated) == [*reads, early]
+    resent = failovers.ForwardedReads([("client", began + 7)], [("client", began + 4), ("client", began + 6)])
+    assert failovers.unexplained([*reads, early], [lag], 6, resent) == [*reads[1:], early]
+    sidecars_own = failovers.ForwardedReads([("client", began - 1), ("other", began + 5)])
     assert failovers.unexplained([*reads, early], [lag], 6, sidecars_own) == [*reads, early]
 
 

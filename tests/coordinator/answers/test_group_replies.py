@@ -21,9 +21,12 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from group_sidecar.codecs.offsets_topic import encode_value
+from group_sidecar.codecs.offsets_topic_values import OffsetCommitValue
 from group_sidecar.codecs.schema import Struct, decode, encode
 from group_sidecar.coordinator.answers import group_replies
 from group_sidecar.coordinator.model.views import CommittedOffset, GroupKind, GroupState, GroupView, MemberView
+from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
 
 MEMBERS = (
     MemberView(
@@ -209,6 +212,16 @@ def test_fetch_named_partitions(version: int) -> None:
 def test_fetch_null_topics_reports_all_offsets(version: int) -> None:
     """OffsetFetch with null topics reports all offsets of the group."""
     assert fetched(version, "g", None) == OffsetFetchResponse(topics=every(version))
+
+
+def test_fetch_all_is_not_answered_if_name_is_not_utf8() -> None:
+    """The answer needs the offset of each topic in the log, but a name that is not UTF-8 is no key of the decoded
+    offsets.
+    """
+    offsets, value = CommittedOffsets(), OffsetCommitValue(offset=5, metadata="", commit_timestamp=1)
+    offsets.log_values = {b"\0\1\xff\0\0\0\0": encode_value(value, 3)}
+    request = OffsetFetchRequest(group_id="g", topics=None)
+    assert group_replies.offset_fetch(request, 7, {"g": group(offsets=offsets)}, {}) is None
 
 
 @pytest.mark.parametrize("version", range(1, 8))

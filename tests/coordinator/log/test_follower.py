@@ -152,6 +152,33 @@ def test_record_with_cut_off_key_adds_no_group(kind: KeyType) -> None:
     assert {*reader.manager.group_metadata_cache} == set()
 
 
+@pytest.mark.parametrize("producer", [-1, PRODUCER])
+@pytest.mark.parametrize("lengths", [(0x8000, 1), (1, 0x8000)])
+def test_key_with_negative_length_is_skipped(producer: int, lengths: tuple[int, int]) -> None:
+    """An offset whose key has a negative length is counted and skipped, although as many bytes follow."""
+    reader = Reader(exclusive=True)
+    group, topic = (length.to_bytes(2, "big") + b"g" * length for length in lengths)
+    reader.append((b"\0\1" + group + topic + bytes(4), offset(0, 5)[1]), producer=producer)
+    reader.read(offset(0, 5), at=100)
+    assert reader.log.skipped[-1] == 1
+    assert reader.offsets(101) == {T0: 5}
+    assert {*reader.manager.group_metadata_cache} == {"g"}
+
+
+@pytest.mark.parametrize("producer", [-1, PRODUCER])
+def test_bytes_after_key_are_ignored(producer: int) -> None:
+    """An offset whose key has further bytes replaces the offset of the same partition, as in Kafka."""
+    reader = Reader(exclusive=True)
+    key, value = offset(0, 6)
+    reader.read(offset(0, 5), at=100)
+    reader.append((key + b"more", value), producer=producer)
+    if producer == PRODUCER:
+        reader.end(COMMIT)
+    reader.read(at=200)
+    assert reader.offsets(201) == {T0: 6}
+    assert reader.log.skipped[-1] == 0
+
+
 def test_no_expiry_while_broker_is_away() -> None:
     """No session expires between a lost connection and the next read of the log, because members may use another
     broker.

@@ -1,5 +1,6 @@
 """Committed offsets: stored, deleted, in transactions, learned from the broker; and when they are uncertain."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,6 +183,28 @@ def test_committed_minus_one_looks_absent() -> None:
     later = 6 + LOST_REQUEST_SECONDS
     manager.apply([learned(manager, later, whole=False, p0=-1)], later + 1)
     assert lacking(manager) is FallbackReason.IN_DOUBT
+
+
+@pytest.mark.parametrize("values", [(5, -1), (-1, 5)])
+def test_commit_of_minus_one_may_cross_another(values: tuple[int, int]) -> None:
+    """After a commit of -1 that overlaps another commit, a reply about the partition does not show which one is stored.
+
+    OffsetFetch for all topics would show a stored -1.
+    """
+    manager = copy()
+    first, second = values
+    manager.apply([stored(1, 4, "1", p0=first)], 4)
+    manager.apply([stored(2, 5, "2", p0=second)], 5)
+    manager.apply([learned(manager, 6, whole=False, p0=-1)], 7)
+    assert lacking(manager) is FallbackReason.IN_DOUBT
+    manager.apply([replace(learned(manager, 8), offsets={T0: offset(-1, 8, "")})], 9)
+    assert (lacking(manager), known(manager)) == (None, {T0: -1})
+    manager.apply([OffsetsDeleted(group_id="g", sent_at=3, partitions=(T0,))], 10)
+    manager.apply([learned(manager, 11, whole=False, p0=-1)], 12)
+    assert lacking(manager) is FallbackReason.IN_DOUBT, "a deletion overlapped the commit of -1"
+    manager.apply([stored(13, 14, "1", p0=6)], 14)
+    manager.apply([learned(manager, 15, whole=False, p0=-1)], 16)
+    assert (lacking(manager), known(manager)) == (None, {})
 
 
 def test_unseen_offset_deletion_may_cross_commit() -> None:
