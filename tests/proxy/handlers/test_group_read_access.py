@@ -15,8 +15,7 @@ from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, S
 from group_sidecar.codecs.schema import Struct, decode
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Command, ToUpstream
-from group_sidecar.proxy.handlers.injected_requests import DESCRIPTION_CORRELATION
-from group_sidecar.proxy.handlers.injected_requests import ACCESS_CORRELATION
+from group_sidecar.proxy.handlers.injected_requests import ACCESS_CORRELATION, DESCRIPTION_CORRELATION
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
