@@ -59,11 +59,14 @@ class Envelope:
     """The columns that every record has."""
 
     version: Annotated[int, Note("Version of this contract.", 1)]
-    kind: Annotated[str, Note("Which record this is, and so which other columns it has.")]
+    kind: Annotated[str, Note("Kind of the record. It determines the other columns.")]
     sidecar: Annotated[str, Note("Id of the sidecar.")]
     boot: Annotated[str, Note("One start of that sidecar: a UUID as 32 hexadecimal digits.")]
     seq: Annotated[int, Note("Counts the records of one boot from 1. A number that is missing was dropped or lost.", 1)]
-    observed_at: Annotated[Timestamp, Note("When what the record says was seen; older than emitted_at if restated.")]
+    observed_at: Annotated[
+        Timestamp,
+        Note("When the sidecar observed what the record reports. In a snapshot, often older than emitted_at."),
+    ]
     emitted_at: Annotated[Timestamp, Note("When the record was made.")]
 
 
@@ -76,7 +79,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat(Body):
-    """The sidecar is alive. Written with every restatement, also when nothing happens."""
+    """The sidecar is alive. Each snapshot begins with it."""
 
     KIND = "heartbeat"
     sample: Annotated[Sample, Note("The sidecar's own figures by the names of its Prometheus metrics.")]
@@ -84,7 +87,7 @@ class Heartbeat(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group(Body):
-    """A group as it stands. Restated at intervals."""
+    """The state of a group. Part of each snapshot."""
 
     KIND = "group"
     group: Annotated[str, Note("Group id.")]
@@ -99,7 +102,7 @@ class Group(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit(Body):
-    """The committed offset of one partition of a group. Restated at intervals."""
+    """The committed offset of one partition of a group. Part of each snapshot."""
 
     KIND = "commit"
     group: Annotated[str, Note("Group id.")]
@@ -111,7 +114,7 @@ class Commit(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd(Body):
-    """Where a partition's log ends. Restated at intervals."""
+    """The log end offset of a partition. Part of each snapshot."""
 
     KIND = "log_end"
     topic: Annotated[str, Note("Topic.")]
@@ -126,8 +129,14 @@ class Rebalance(Body):
     KIND = "rebalance"
     group: Annotated[str, Note("Group id.")]
     generation: Annotated[int, Note("Generation, or group epoch; -1 if there was none.", -1)]
-    reason: Annotated[str, Note("What began it: join, leave, metadata, expired or unknown.")]
-    cause: Annotated[str | None, Note("The same more closely: new_member, topic_metadata, ...; null where not told.")]
+    reason: Annotated[str, Note("What began the rebalance: join, leave, metadata, expired or unknown.")]
+    cause: Annotated[
+        str | None,
+        Note(
+            "What began the rebalance, in more detail, for instance new_member or topic_metadata. docs/operations.md "
+            "lists the causes. Null in records of older sidecars."
+        ),
+    ]
     duration_seconds: Annotated[float, Note("From the first join to the last sync that was needed, in seconds.", 0)]
     members: Annotated[int, Note("Number of members.", 0)]
 
@@ -138,31 +147,31 @@ class Verdict(Body):
 
     group: Annotated[str, Note("Group id.")]
     policy: Annotated[str, Note("Name of the policy.")]
-    error_code: Annotated[int, Note("Kafka's error code for it.")]
+    error_code: Annotated[int, Note("Kafka's error code of the refusal.")]
     client_id: Annotated[str, Note("The client's own name for itself.")]
     client_host: Annotated[str, Note("The client's address, as Kafka prints it.")]
     principal: Annotated[str | None, Note("The client's user, as Kafka writes it; null if it is not known.")]
-    size: Annotated[int, Note("What the policy counted, for instance the members there were.", 0)]
+    size: Annotated[int, Note("What the policy counted, for instance the members of the group.", 0)]
     limit: Annotated[int, Note("The most that the policy allows.", 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(Verdict):
-    """A policy refused a client, which got the error."""
+    """A policy refused a request. The client got the error."""
 
     KIND = "refusal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit(Verdict):
-    """A policy in audit mode let a client pass that it would have refused."""
+    """A policy in audit mode let a request pass that it would refuse in enforce mode."""
 
     KIND = "audit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member(Body):
-    """A member came to a group or went."""
+    """A member joined a group or left it."""
 
     KIND = "member"
     group: Annotated[str, Note("Group id.")]
@@ -171,7 +180,14 @@ class Member(Body):
     client_id: Annotated[str, Note("The client's own name for itself.")]
     client_host: Annotated[str, Note("The client's address, as Kafka prints it.")]
     principal: Annotated[str | None, Note("The client's user, as Kafka writes it; null if it is not known.")]
-    change: Annotated[str, Note("joined, left, expired, dropped, removed, kicked or fenced.")]
+    change: Annotated[
+        str,
+        Note(
+            "joined; left; expired: its session most likely expired; dropped: the broker continued without it; "
+            "removed: by the sidecar, for a policy; kicked: by an admin; fenced: another client took over its "
+            "group.instance.id."
+        ),
+    ]
 
 
 BODIES: tuple[type[Body], ...] = (Heartbeat, Group, Commit, LogEnd, Rebalance, Refusal, Audit, Member)
@@ -271,10 +287,15 @@ Version {VERSION} of the contract. A record is one JSON object on a line of its 
 the envelope's columns and, beside them, those of its kind. Readers ignore columns that they do not know.
 Types are Spark's; a TIMESTAMP is written as a string, ISO 8601 in UTC with milliseconds: `{timestamp(0)}`.
 Every column is there in every record of its kind; only those marked so may be null. Records of older sidecars lack
-columns that were added later, which then count as null. No number is greater than 2^48.
+columns that were added later, which then count as null. "Minimum" is the smallest value that a column may have. No
+number is greater than 2^48.
 No `emitted_at` is before {EARLIEST}, and no `observed_at` before {EARLIEST_OBSERVATION}.
 
 `sidecar`, `boot` and `seq` together name one record: a line that is there twice is the same record.
+
+The kinds `heartbeat`, `group`, `commit` and `log_end` are a snapshot of the current state. A sidecar writes a snapshot
+every `journal.interval_seconds`, whether or not anything has changed. All its records have the same `emitted_at`. The
+other kinds are events. Each event is written once, when it happens.
 
 [records.schema.json](records.schema.json) has the same contract as a JSON Schema, for one record
 (`python -m group_sidecar.metrics.records_schema` writes it).
@@ -303,12 +324,12 @@ def _paragraphs() -> Iterator[str]:
 
 def _table(cls: type[Envelope | Body]) -> Iterator[str]:
     yield ""
-    yield "| column | type | least | meaning |"
+    yield "| column | type | minimum | meaning |"
     yield "|---|---|---|---|"
     for column in columns(cls):
         sql_type = column.sql_type + (" or null" if column.nullable else "")
-        least = "" if column.note.minimum is None else str(column.note.minimum)
-        yield f"| `{column.name}` | {sql_type} | {least} | {column.note.text} |"
+        minimum = "" if column.note.minimum is None else str(column.note.minimum)
+        yield f"| `{column.name}` | {sql_type} | {minimum} | {column.note.text} |"
 
 
 if __name__ == "__main__":

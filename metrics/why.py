@@ -166,7 +166,7 @@ def _summary(causes: Sequence[_Cause], rebalances: int, span: float, kept_since:
         return f"Rebalanced {times} {lately}, because {causes[0].because}."
     each = [f"{_format_times(cause.count)} because {cause.because}" for cause in causes[:MAX_CAUSES]]
     if rest := sum(cause.count for cause in causes[MAX_CAUSES:]):
-        each.append(f"{_format_times(rest)} for other reasons")
+        each.append(f"{_format_times(rest)} for further causes")
     return f"Rebalanced {times} {lately}: {', '.join(each)}."
 
 

@@ -39,7 +39,21 @@ in `seconds` are durations.
 
 The tables are on disk and have one row for each window and key. The column `window` is the beginning of the window. The
 `emitted_at` of a record determines its window. The folders of a table add two columns, which are never null: `day`
-(DATE) and `hour` (INT) of the window, in UTC."""
+(DATE) and `hour` (INT) of the window, in UTC.
+
+The key of a table identifies a row. Join tables by `window` and `group`. Some tables have several rows for these two,
+and need a GROUP BY first: lag, rebalances, refusals, audits and churn. sidecars has a row for each boot, and joins
+groups by `window` and `sidecar`. Use left joins from groups: a group without rebalances, refusals or commits has no row
+in those tables. A full join also keeps groups that no snapshot of the window reported. For instance, with one view for
+each table:
+
+```sql
+SELECT window, group, g.state, g.members, l.lag, coalesce(r.rebalances, 0) AS rebalances
+FROM groups g
+LEFT JOIN group_lag l USING (window, group)
+LEFT JOIN (SELECT window, group, sum(rebalances) AS rebalances FROM rebalances GROUP BY window, group) r
+  USING (window, group)
+```"""
 
 _QUARANTINE = """
 ### quarantine

@@ -214,7 +214,10 @@ def _say(line: str) -> None:
 
 
 def main(versions: list[str]) -> int:
-    """Downloads the jars of each named version, and prints a line for each that is not available."""
+    """Downloads the jars of each named version. Returns 1, with a line about the reason, if one is not available."""
+    if not versions:
+        _say(f"name one or more versions: {', '.join(ARTIFACTS)}")
+        return 2
     try:
         for version in versions:
             kafka_jars(version)

@@ -57,7 +57,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--stale", action="store_true", help="make proxies return old answers, which must be found")
     parser.add_argument("--without", action="append", default=[], choices=KINDS, help="a kind of fault to leave out")
     parser.add_argument("--no-deletes", action="store_true", help="do not delete offsets")
-    parser.add_argument("--once", action="store_true", help="let each kind of fault happen once")
+    parser.add_argument("--once", action="store_true", help="each kind of fault once, however long that takes")
     parser.add_argument("--folder", help="an empty folder in which all files stay")
     return parser.parse_args()
 

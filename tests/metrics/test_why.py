@@ -190,7 +190,7 @@ def test_summary_names_most_frequent_causes() -> None:
         for _ in range(7 - n)
     ]
     found = answer(*facts)
-    assert found["summary"].endswith("4 times because a new member joined (c3 at h), 5 times for other reasons.")
+    assert found["summary"].endswith("4 times because a new member joined (c3 at h), 5 times for further causes.")
     assert len(found["causes"]) == 6
 
 
