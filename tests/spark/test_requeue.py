@@ -118,7 +118,9 @@ def whole(spark: SparkSession, journals: Path, tmp_path_factory: pytest.TempPath
         return all_rows(run_once(spark, journals, tmp_path_factory.mktemp("whole")), ALL)
 
 
-@pytest.mark.parametrize("fault", OLD_CONTRACTS)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=() if fault == "unknown_kind" else pytest.mark.long) for fault in OLD_CONTRACTS]
+)
 def test_upgrade_cures_lines(
     fault: str, spark: SparkSession, journals: Path, whole: dict[str, list[str]], tmp_path: Path, requeued: Requeued
 ) -> None:
@@ -215,6 +217,7 @@ def test_lines_that_stay_keep_their_place(spark: SparkSession, tmp_path: Path, r
     assert len(set(names_of_records(store))) == 2
 
 
+@pytest.mark.long
 def test_range_of_arrival(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
     """Only lines that arrived in the hours of the range are judged again."""
     store = Store(spark, str(tmp_path))
@@ -228,6 +231,7 @@ def test_range_of_arrival(spark: SparkSession, tmp_path: Path, requeued: Requeue
     assert names_of_records(store) == [("b", "1", 1), ("b", "1", 2), ("b", "1", 3)]
 
 
+@pytest.mark.long
 def test_retention_limits_records(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
     """Records that are older than the retention stay in quarantine."""
     seal(tmp_path / "in", "only", member_lines(10))
@@ -239,6 +243,7 @@ def test_retention_limits_records(spark: SparkSession, tmp_path: Path, requeued:
     assert requeued(tmp_path, retention=timedelta(days=36500), faults=[Fault.TOO_OLD]) == [said(1, 1)]
 
 
+@pytest.mark.long
 def test_other_format(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
     """The hours are answered again in a store whose tables have another format than Parquet."""
     seal(tmp_path / "in", "only", [*beat_lines(10), *member_lines(10, HOUR + 10)])
@@ -266,6 +271,7 @@ def test_batch_in_progress_is_left_out(spark: SparkSession, tmp_path: Path, requ
     assert names_of_records(found) == [("a", "1", 1), ("b", "1", 1)]
 
 
+@pytest.mark.long
 def test_interrupted_compaction_counts_once(
     spark: SparkSession, tmp_path: Path, requeued: Requeued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +304,7 @@ def failing_at(step: int, steps: Iterator[int], done: Callable[..., None]) -> Ca
     return fail
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_requeue_killed_at_any_step(
     spark: SparkSession, tmp_path: Path, requeued: Requeued, monkeypatch: pytest.MonkeyPatch
@@ -412,6 +419,7 @@ def command(action: str, store: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "group_sidecar.spark", action, "--output", str(store), *more]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_command_in_processes(spark: SparkSession, tmp_path: Path) -> None:
     """The command takes lines that were too old for a retention, also if a first process is killed."""
