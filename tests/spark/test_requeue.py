@@ -330,7 +330,7 @@ def test_requeue_killed_at_any_step(
             except KeyboardInterrupt:
                 step += 1
         if killed:
-            # The process that completes the attempt dies too, before it has answered all hours.
+            # The process that completes the attempt dies too, before it has computed the tables of all hours.
             with monkeypatch.context() as patch:
                 patch.setattr(Store, "replace", die_at_replace)
                 with suppress(KeyboardInterrupt):
@@ -353,11 +353,11 @@ def test_concurrent_requeues(spark: SparkSession, tmp_path: Path, monkeypatch: p
     options = RequeueOptions(output=str(tmp_path / "store"))
     replace_hours, refused = Store.replace, []
 
-    def meanwhile(self: Store, name: str, answer: DataFrame, hours: Any) -> None:
+    def meanwhile(self: Store, name: str, rows: DataFrame, hours: Any) -> None:
         with pytest.raises(LeaseTakenError) as raised:
             run_requeue(spark, options)
         refused.append(str(raised.value))
-        replace_hours(self, name, answer, hours)
+        replace_hours(self, name, rows, hours)
 
     only(monkeypatch, "churn")
     monkeypatch.setattr(Store, "replace", meanwhile)
@@ -390,6 +390,8 @@ NEWER_LINES = {
 BEYOND_PARSER = 4
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_newer_lines_are_kept_byte_for_byte(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
     """No line of a newer contract fails a batch or loses a byte, and all return to quarantine unchanged."""
     kept = {name: text.encode() for name, text in NEWER_LINES.items()}
@@ -427,10 +429,10 @@ def test_command_in_processes(spark: SparkSession, tmp_path: Path) -> None:
     tell(journals, ["begin", "second"])
     assert "too_old 12)" in finish(*command("run", store, "--input", str(journals), "--retention", "30d"))
     anew = command("requeue", store, "--fault", "too_old")
-    # Some hours are answered, and others are not.
+    # The tables of some hours are computed, and those of other hours are not.
     kill_when(lambda: folders(store, "_attempts/answers.*/*/day=*"), tmp_path / "log", *anew)
     assert folders(store, "_attempts/requeue-*") != []
-    completed = "an earlier run ended before its records were in place: they are now, in 2 hours"
+    completed = "the records of an interrupted run are stored now, in 2 hours"
     assert finish(*anew).splitlines()[-2:] == [completed, said(0, 0)]
     expected = Store(spark, str(tmp_path / "expected"))
     with pytest.MonkeyPatch.context() as patch:
