@@ -29,6 +29,8 @@ from tests.spark.job_processes import finish, kill_when
 from tests.spark.record_frames import RecordsOfBoot, at
 from tests.spark.segment_files import BROKEN, FOREIGN, HOUR, NOW, all_rows, folders, line, seal, segments_in_order, tell
 
+pytestmark = pytest.mark.timeout(900)  # Each test runs several Spark jobs, beside other tests.
+
 KNOWN = ("groups", "sidecars")
 """Tables that the old job has too."""
 ALL = (*KNOWN, "churn")
@@ -305,7 +307,6 @@ def failing_at(step: int, steps: Iterator[int], done: Callable[..., None]) -> Ca
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_requeue_killed_at_any_step(
     spark: SparkSession, tmp_path: Path, requeued: Requeued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -391,7 +392,6 @@ BEYOND_PARSER = 4
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_newer_lines_are_kept_byte_for_byte(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
     """No line of a newer contract fails a batch or loses a byte, and all return to quarantine unchanged."""
     kept = {name: text.encode() for name, text in NEWER_LINES.items()}
@@ -422,7 +422,6 @@ def command(action: str, store: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_command_in_processes(spark: SparkSession, tmp_path: Path) -> None:
     """The command takes lines that were too old for a retention, also if a first process is killed."""
     journals, store = tmp_path / "in", tmp_path / "store"
