@@ -315,6 +315,8 @@ def _known_fields(key: bytes, kind: int, end: int, stop: int) -> bytes:
     Raises:
         IndexError: the key is truncated, or a length is negative.
     """
+    if kind not in _KINDS:
+        return key  # Nothing is known of its form.
     longest = 0 if kind > _OFFSET_COMMITS else _SUFFIX_BYTES + MAX_STRING_BYTES
     if len(key) < stop or end - 4 > MAX_STRING_BYTES or stop - end > longest:
         raise IndexError(stop)
