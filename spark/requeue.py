@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from group_sidecar.spark import line_parsing
 from group_sidecar.spark.ingest import compute_tables
 from group_sidecar.spark.line_parsing import Fault
-from group_sidecar.spark.store import Store
+from group_sidecar.spark.store import Store, each_line_once
 
 CURABLE = (
     Fault.UNKNOWN_VERSION,
@@ -70,11 +70,11 @@ def requeue(
     if not folders:
         return RequeueResult(judged=0, records=0, unfinished=unfinished)
     lines = store.quarantined(folders).where(F.col("fault").isin(*map(str, faults)))
-    count = _each_once(lines).count()
+    count = each_line_once(lines).count()
     replaced = _folders_of_changed(_judged_again(store, lines, faults, now)) if count else []
     if not replaced:
         return RequeueResult(judged=count, records=0, unfinished=unfinished)
-    judged = _judged_again(store, _each_once(store.quarantined(replaced)), faults, now)
+    judged = _judged_again(store, each_line_once(store.quarantined(replaced)), faults, now)
     row = F.col("quarantined.name"), F.col("quarantined.folder_hour").alias("quarantine_hour")
     added = store.add(
         f"requeue-{now:%Y%m%d%H%M%S%f}",
@@ -85,11 +85,6 @@ def requeue(
     )
     hours = tuple(sorted(added.hours))
     return RequeueResult(judged=count, records=added.records, hours=hours, unfinished=unfinished)
-
-
-def _each_once(lines: DataFrame) -> DataFrame:
-    """Returns the lines without the copies that an interrupted compaction or requeue has left."""
-    return lines.dropDuplicates(["name", "line"])
 
 
 def _judged_again(store: Store, lines: DataFrame, faults: Collection[Fault], now: datetime) -> DataFrame:

@@ -97,7 +97,7 @@ class Store:
             spark, self._folders, RECORDS, _records_schema(), line_parsing.deduplicated, _BY_KIND, self.check_lease
         )
         self._quarantine = BatchStore(
-            spark, self._folders, QUARANTINE, _quarantine_schema(), _each_line_once, ("fault",), self.check_lease
+            spark, self._folders, QUARANTINE, _quarantine_schema(), each_line_once, ("fault",), self.check_lease
         )
         token = lease.token if lease else 0
         self._attempts = WriteAttempts(spark, self._folders, self._records, self._quarantine, token, self.check_lease)
@@ -350,6 +350,7 @@ def _schema(ddl: str) -> StructType:
     return schema
 
 
-def _each_line_once(lines: DataFrame) -> DataFrame:
+def each_line_once(lines: DataFrame) -> DataFrame:
+    """Returns quarantined lines without the copies that an interrupted compaction or requeue has left."""
     # Two attempts at a batch give one name to different lines if a segment was deleted between them.
     return lines.dropDuplicates(["name", "line"])

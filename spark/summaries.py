@@ -2,6 +2,8 @@
 
 Each summary has a name, columns, and an order. The current state of a group, partition or sidecar is its state in the
 newest window of the range that has data of it.
+
+The file is long because the docstrings declare every column, from which docs/tables.md is generated.
 """
 
 from collections.abc import Callable, Mapping
