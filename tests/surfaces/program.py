@@ -1,9 +1,16 @@
 """Runs the program `group-sidecar` in this process through its entry point."""
 
 from collections.abc import Mapping
+from functools import cache
+from unittest.mock import patch
+
+import typer.main
 
 from group_sidecar.proxy.cli import PROGRAM, app, main
 from tests.surfaces.texts import Ran, ran
+
+_command = cache(typer.main.get_command)
+"""Builds the command from the application once. Hundreds of calls would build the same one hundreds of times."""
 
 
 def program(*arguments: str, variables: Mapping[str, str] | None = None) -> Ran:
@@ -14,6 +21,7 @@ def program(*arguments: str, variables: Mapping[str, str] | None = None) -> Ran:
     """
     groups, commands = list(app.registered_groups), list(app.registered_commands)
     try:
-        return ran(main, PROGRAM, *arguments, variables=variables)
+        with patch.object(typer.main, "get_command", _command):
+            return ran(main, PROGRAM, *arguments, variables=variables)
     finally:
         app.registered_groups[:], app.registered_commands[:] = groups, commands
