@@ -100,5 +100,5 @@ class BrokerCertificates:
         return self._own
 
     def expire_at(self) -> float | None:
-        """Returns when the first of the certificates expires, in seconds since the epoch; None without one."""
+        """Returns when the first certificate expires, in seconds since the epoch; None if there is none."""
         return earliest_expiry([self._own.context, *(certificate.context for _, certificate in self._identities)])
