@@ -152,7 +152,7 @@ def _is_unseen(member: Member | None) -> bool:
 
 
 def _logged_members(group: Group) -> tuple[MemberMetadata, ...]:
-    """Returns the members in the log's record of the current generation; none without such a record."""
+    """Returns the members in the log's record of the current generation; empty if there is no such record."""
     if group.logged_metadata is None:
         return ()
     try:

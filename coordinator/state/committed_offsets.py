@@ -152,7 +152,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         self.wire_offsets, self.metadata_chars = offsets, metadata_chars(offsets.values())
 
     def remove(self, partition: TopicPartition, at: float) -> CommittedOffset | None:
-        """Removes an offset whose deletion the wire has shown. Returns the wire's offset before; None without one."""
+        """Removes an offset whose deletion the wire has shown. Returns the wire's last offset; None if it had none."""
         known = self.get_wire_offset(partition)
         if self.log_values is None:
             self.drop((partition,))

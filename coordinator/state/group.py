@@ -203,7 +203,7 @@ class Group:
 
     @property
     def rebalance(self) -> Rebalance | None:
-        """The rebalance that is in progress; None without one."""
+        """The rebalance that is in progress; None if there is none."""
         return self.rebalances.rebalance
 
     @property
@@ -213,7 +213,7 @@ class Group:
 
     @property
     def rebalancing_join(self) -> JoinSent | None:
-        """The first join without a reply that must have started a rebalance; None without one."""
+        """The first join without a reply that must have started a rebalance; None if there is none."""
         return next((sent for sent in self.joins.values() if self.forces_rebalance(sent.joining)), None)
 
     def forces_rebalance(self, joining: JoiningMember) -> bool:

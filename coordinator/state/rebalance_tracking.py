@@ -16,7 +16,7 @@ class RebalanceTracking:
     """Tracks the rebalances of one group.
 
     Attributes:
-        rebalance: the rebalance that is in progress; None without one.
+        rebalance: the rebalance that is in progress; None if there is none.
         last_rebalance_at: when the last rebalance ended; None before the first observed rebalance.
         expected_cause: the expected cause of the next rebalance of a KIP-848 group; None if unknown. The log has not
             shown that rebalance yet.
