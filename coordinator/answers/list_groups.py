@@ -190,7 +190,7 @@ class Listing:
                 return before
             if reason := self._look_at(group_id, now):
                 return reason
-        raise AssertionError("a count has no end")
+        raise AssertionError("count() never ends")
 
     def reply(self, request: ListGroupsRequest, version: int, *, empty: bool = True) -> bytes:
         """Returns the body of the reply as of the last refresh. `empty` is whether the reply contains Empty groups."""
