@@ -92,7 +92,7 @@ class BrokerCertificates:
         ]
 
     def choose(self, subject: str | None) -> BrokerCertificate:
-        """Returns the certificate for a client. `subject`: of the client's certificate; None if it has none."""
+        """Returns the sidecar's certificate for a client. `subject`: that of the client's certificate, or None."""
         if subject is not None:
             for matches, certificate in self._identities:
                 if matches(subject):
