@@ -115,7 +115,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         return len(self) > len(reported) or any(partition not in reported for partition in self)
 
     def _shows_same(self, partition: TopicPartition, reported: CommittedOffset | None) -> bool:
-        """Whether an offset is the reported one, as far as OffsetFetch shows it. None: the broker has none."""
+        """Whether OffsetFetch shows the kept offset and the reported one alike. `reported`: None if there is none."""
         try:
             known = self.get(partition)
         except DecodeError:
