@@ -20,7 +20,10 @@ class DecodeError(Exception):
 
 
 class TooManyElements(DecodeError):
-    """The message has more elements than the reader may decode, or is long and needs the slow layout."""
+    """The message has more elements than the caller allows, or is too long to be decoded by its layout.
+
+    A layout is much slower than a generated reader (`schema.MAX_LAYOUT_BYTES`).
+    """
 
 
 class ErrorCode(IntEnum):

@@ -56,7 +56,7 @@ class ElementLimitExceeded(Exception):
 
 
 class _GeneratedFunction:
-    """A function in the making: its lines, the values that they refer to, and pending fields of fixed size."""
+    """The source of one function so far: its lines, the values that they name, and the pending fields of fixed size."""
 
     def __init__(self, head: str, names: dict[str, Any]) -> None:
         self.lines = [head]

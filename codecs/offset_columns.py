@@ -51,7 +51,7 @@ def indexes_in_suffixes(key_suffixes: Sequence[bytes]) -> bytes:
     """Returns the packed partition indexes of one topic's suffixes. Raises DecodeError if suffix lengths differ."""
     size, rows = len(key_suffixes[0]), b"".join(key_suffixes)
     if not _all_have_size(size, key_suffixes):
-        raise DecodeError("offsets topic key", "", "of another length than its twins")
+        raise DecodeError("offsets topic key", "", "the keys of one topic differ in length")
     indexes = bytearray(_PARTITION_BYTES * len(key_suffixes))
     for column in range(_PARTITION_BYTES):
         indexes[column::_PARTITION_BYTES] = rows[size - _PARTITION_BYTES + column :: size]

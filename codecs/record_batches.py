@@ -279,7 +279,7 @@ def _records(  # noqa: C901
                 value = data[start:at]
             # Headers are skipped, but their count must be present.
             if (length | delta) & 1 or at >= position or position > end:
-                raise _unreadable(batch, "a record that does not fit")
+                raise _unreadable(batch, "a record's length does not match its fields")
             yield offset, timestamp if log_append_time is None else log_append_time, key, value
     except IndexError as error:
         raise _unreadable(batch, "records cut off") from error
@@ -330,7 +330,7 @@ def _uncompressed_run(data: bytes, start: int, magic: int, stop: int) -> RecordB
             break
         _verify_crc(data, position, end, magic, crc)
         if offset <= last:
-            raise _damaged(data, position, "offset", f"not behind offset {last}")
+            raise _damaged(data, position, "offset", f"{offset} does not follow {last}")
         latest = max(latest, _timestamp(data, position, magic))
         first = first if count else offset
         last = offset
@@ -365,7 +365,7 @@ def _compressed_message(data: bytes, position: int, magic: int, limit: int) -> R
     _verify_crc(data, position, end, magic, crc)
     _, value = _key_and_value(data, position, position + _MESSAGE_HEADS[magic], end)
     if value is None or attributes & _CODEC > _LAST_MESSAGE_CODEC:
-        raise _damaged(data, position, "value", f"no message can be in it with codec {attributes & _CODEC}")
+        raise _damaged(data, position, "value", f"null, or of codec {attributes & _CODEC}, which this format lacks")
     content = decompress(Codec(attributes & _CODEC), value, limit)
     batch = _uncompressed_run(content, 0, magic, len(content))
     shift = outer - batch.next_offset + 1

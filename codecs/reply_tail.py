@@ -114,7 +114,7 @@ class TailSearch:
         self._arguments = program.arguments
         self._step = 0
         self._loops: list[int] = []
-        """How often each loop around the current step remains to be run."""
+        """The number of remaining iterations of each loop around the current step."""
         self.left = size
         self.found = False
 

@@ -216,7 +216,7 @@ def _read(cls: type[T], version: int, data: bytes, max_elements: int) -> tuple[T
         read = _readers[cls, version]
     except KeyError:
         if version not in cls.VERSIONS:
-            raise DecodeError(f"{cls.NAME} v{version}", "", "version not described") from None
+            raise DecodeError(f"{cls.NAME} v{version}", "", "version not declared") from None
         read = _readers[cls, version] = compile_reader(_body(cls, version))
     try:
         return read(data, 0, max_elements)
@@ -224,7 +224,8 @@ def _read(cls: type[T], version: int, data: bytes, max_elements: int) -> tuple[T
         raise TooManyElements(f"{cls.NAME} v{version}", "", f"more than {max_elements} elements") from error
     except READ_FAILURES as error:
         if max_elements != NO_ELEMENT_LIMIT and len(data) > MAX_LAYOUT_BYTES:
-            raise TooManyElements(f"{cls.NAME} v{version}", "", f"odd, and of {len(data)} bytes") from error
+            reason = f"{len(data)} bytes are too many for the layout, which an unusual value needs"
+            raise TooManyElements(f"{cls.NAME} v{version}", "", reason) from error
         return _read_by_layout(cls, version, data)
 
 
@@ -248,7 +249,7 @@ def encode(message: Struct, version: int) -> bytes:
         write = _writers[cls, version]
     except KeyError:
         if version not in cls.VERSIONS:
-            raise ValueError(f"{cls.NAME} v{version}: version not described") from None
+            raise ValueError(f"{cls.NAME} v{version}: version not declared") from None
         write = _writers[cls, version] = compile_writer(_body(cls, version))
     try:
         return write(message)

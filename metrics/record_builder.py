@@ -142,9 +142,9 @@ def snapshot_observations(
     that are not finite are left out of the sample, because JSON cannot represent them.
 
     Args:
-        groups: the groups from `group_snapshot.walk`. A None, by which the walk lets other tasks run, is yielded as it
-            is. A group is left out if its log partition is still loading, or if the sidecar's broker does not lead the
-            partition.
+        groups: the groups from `group_snapshot.walk`, which yields None when other tasks may run. This function yields
+            these None too. A group is left out if its log partition is still loading, or if the sidecar's broker does
+            not lead the partition.
         log_ends: the log ends of all partitions.
         sample: figures of the sidecar itself.
         now: seconds since the epoch.
@@ -185,6 +185,6 @@ def _group(figures: GroupFigures) -> Group:
 
 
 def _assignor(view: GroupView) -> str:
-    """Returns a group's assignor: the only one that a consumer group's members name, or else the view's protocol."""
+    """Returns a group's assignor: the one that most members of a consumer group prefer, or else the view's protocol."""
     named = view.consumer.assignors if view.consumer else ()
     return named[0] if len(named) == 1 else view.protocol

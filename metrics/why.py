@@ -75,7 +75,7 @@ _FORGOTTEN = {"rebalances": "changes", "refusals": "refusals", "failed_commits":
 
 
 def _first_refused_at(run: Cells) -> str:
-    """Returns the time of a run's first refusal. Older sidecars report each refusal separately."""
+    """Returns when a run of refusals began (`refusal_totals`). Older sidecars report each refusal separately."""
     return str(run.get("first_at", run["at"]))
 
 

@@ -1,4 +1,7 @@
-"""The policies in force, and which requests each of them judges."""
+"""The policies in force, and which requests each of them judges.
+
+`policy` decides from the setting `mode` whether a policy refuses requests or only reports them.
+"""
 
 from collections.abc import Iterable, Iterator
 

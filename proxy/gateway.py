@@ -166,13 +166,13 @@ class Gateway:
                     await self._learn_nodes()
                 finally:
                     self.was_asked.set()
-            # If a broker is unnamed, only a client's connection shows which broker has a copy already.
+            # If `_unnamed` is set, only a client's connection shows under which address that broker has a copy.
             if self._nodes_are_open and self.unreachable is None and self._unnamed is None:
                 self._broker_at(self._bootstrap.address)
             await trio.sleep(self._attempts.pause() if self._is_refused else NODES_SECONDS)
 
     def _leave_lost_broker(self) -> bool:
-        """Chooses another bootstrap broker if the present one is unreachable. Returns whether it was."""
+        """Chooses another bootstrap broker if the present one is unreachable. Returns whether it was unreachable."""
         broker = self._served.get(self._bootstrap.address)
         if broker is None or not broker.state.reachability.unreachable:
             return False
@@ -180,7 +180,7 @@ class Gateway:
         return True
 
     def _skip(self, address: Address) -> None:
-        """Notes that an address cannot be reached, and logs if another broker serves new clients therefore."""
+        """Notes that an address cannot be reached. Logs if new clients are therefore connected to another broker."""
         before = self._bootstrap.address
         self._bootstrap.skip(address)
         changed = self._address_book.upstreams and self._bootstrap.address != before

@@ -23,7 +23,7 @@ from group_sidecar.coordinator.answers.group_replies import reported_host
 from group_sidecar.coordinator.model.views import ConsumerGroupView, ConsumerMemberView, Partitions
 
 DEFAULT_ASSIGNOR = "uniform"
-"""The first of the broker's ``group.consumer.assignors`` by default."""
+"""The first entry in the default value of the broker's ``group.consumer.assignors``."""
 MEMBER_TYPE_SINCE = 1
 """The ConsumerGroupDescribe version from which a reply contains each member's protocol (KIP-1099)."""
 UNKNOWN_MEMBER_TYPE, CLASSIC_MEMBER, CONSUMER_MEMBER = -1, 0, 1

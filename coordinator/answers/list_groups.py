@@ -3,7 +3,7 @@
 `Listing` keeps the entry of each group, decoded and encoded. It knows why the list may not be used for an answer, and
 which groups must be evaluated again.
 
-To evaluate 10,000 groups takes 50 ms, and to encode them takes another 50 ms. So a reply only evaluates and encodes
+Evaluating 10,000 groups takes 50 ms, and encoding them takes another 50 ms. So a reply only evaluates and encodes
 groups that have changed or whose deadline has passed, and joins the bytes. If that is still too much for one request,
 `overdue` returns True, and `update_in_steps` does the work some groups at a time.
 """
@@ -190,7 +190,7 @@ class Listing:
                 return before
             if reason := self._look_at(group_id, now):
                 return reason
-        raise AssertionError("a count has no end")
+        raise AssertionError("count() never ends")
 
     def reply(self, request: ListGroupsRequest, version: int, *, empty: bool = True) -> bytes:
         """Returns the body of the reply as of the last refresh. `empty` is whether the reply contains Empty groups."""

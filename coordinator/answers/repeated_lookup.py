@@ -13,7 +13,7 @@ from typing import Any
 VALUES_PER_SLICE = 128
 """How many values are compared at once, as two slices."""
 MAX_SIZE_FACTOR = 4
-"""The mapping is iterated over if its keys are at most this many times as many as the keys to look up."""
+"""The mapping is iterated over if it has at most this many times as many keys as there are keys to look up."""
 
 
 class Lookup:

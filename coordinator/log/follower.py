@@ -374,7 +374,7 @@ class LogFollower:
         partition.ahead_of_log.add(group_id)
 
     def _wire_reported_since(self, group: Group, at: float) -> bool:
-        """Whether the wire has reported the group since `at`, or is about to."""
+        """Whether the wire has reported the group since `at`, or will soon report it because of joins or members."""
         offsets = self._cache.group_offsets(group.group_id)
         busy = group.joins or group.pending or group.state not in (GroupState.EMPTY, GroupState.DEAD)
         return bool(busy) or group.wire_event_at > at or (offsets is not None and offsets.changed_at > at)

@@ -20,7 +20,7 @@ LEAVE_GROUP_MEMBER_EPOCH = -1
 LOST_REQUEST_SECONDS = 1.0
 """Seconds after the loss of a connection in which its last request may still reach the broker."""
 NEW_MEMBER_JOIN_TIMEOUT_SECONDS = 300.0
-"""Seconds that a new member may wait for its first generation. Kafka then removes it, which no other reply shows."""
+"""Seconds that a new member may wait for its first generation. Kafka then removes it, and no reply shows that."""
 DESCRIPTION_VALID_SECONDS = 1.0
 """Seconds for which a description by the broker is valid. Clients that bypass this sidecar may change the group."""
 

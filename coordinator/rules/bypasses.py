@@ -46,7 +46,7 @@ class Bypasses:
             partition.log.keep_commit_keys()
 
     def connection_lost(self, partitions: Iterable[Partition], now: float) -> None:
-        """Stops judging records, because the broker or the partitions' logs may have been away."""
+        """Stops judging records for SETTLE_SECONDS, because the broker may have restarted."""
         for partition in partitions:
             partition.loaded_at = now
             partition.log.drop_commit_keys()
@@ -152,7 +152,7 @@ def _is_unseen(member: Member | None) -> bool:
 
 
 def _logged_members(group: Group) -> tuple[MemberMetadata, ...]:
-    """Returns the members in the log's record of the current generation; none without such a record."""
+    """Returns the members in the log's record of the current generation; empty if there is no such record."""
     if group.logged_metadata is None:
         return ()
     try:

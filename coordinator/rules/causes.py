@@ -74,7 +74,7 @@ def find_cause(group: Group, now: float) -> CauseDetails:
 
 
 def cause_of_earlier_join(group: Group, at: float) -> CauseDetails | None:
-    """Returns a join without a reply, sent before the time `at`, as the cause of a rebalance; None without one."""
+    """Returns a join without a reply, sent before the time `at`, as a rebalance's cause; None if there is none."""
     if not group.joins:
         return None
     static = _static_members_of_joins(group)

@@ -41,7 +41,7 @@ HARMLESS_JOIN_ERRORS = frozenset(
 """Errors that leave the group unchanged, or whose change another reply shows."""
 
 _STATES_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
-"""States in which the next generation is a new one, even if its number is not higher."""
+"""States without members. A generation that follows such a state is a new one, even if its number is not higher."""
 
 
 def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:

@@ -2,6 +2,8 @@
 
 A broker writes a generation when its leader has synced, and when the group has become Empty. The broker writes the same
 generation again when a static member joins again under another member id (KIP-345).
+
+`log.follower` removes a group that has no records in the log any more.
 """
 
 from group_sidecar.codecs.errors import DecodeError

@@ -115,7 +115,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         return len(self) > len(reported) or any(partition not in reported for partition in self)
 
     def _shows_same(self, partition: TopicPartition, reported: CommittedOffset | None) -> bool:
-        """Whether an offset is the reported one, as far as OffsetFetch shows it. None: the broker has none."""
+        """Whether OffsetFetch shows the kept offset and the reported one alike. `reported`: None if there is none."""
         try:
             known = self.get(partition)
         except DecodeError:
@@ -152,7 +152,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         self.wire_offsets, self.metadata_chars = offsets, metadata_chars(offsets.values())
 
     def remove(self, partition: TopicPartition, at: float) -> CommittedOffset | None:
-        """Removes an offset whose deletion the wire has shown. Returns the wire's offset before; None without one."""
+        """Removes an offset whose deletion the wire has shown. Returns the wire's last offset; None if it had none."""
         known = self.get_wire_offset(partition)
         if self.log_values is None:
             self.drop((partition,))

@@ -137,12 +137,12 @@ class Group:
 
     @property
     def protocol(self) -> str:
-        """The protocol of the generation; empty without one."""
+        """The protocol of the generation; empty if it has none."""
         return self.lifecycle.protocol
 
     @property
     def leader(self) -> str:
-        """The member id of the leader; empty without one."""
+        """The member id of the leader; empty if there is none."""
         return self.lifecycle.leader
 
     @property
@@ -203,7 +203,7 @@ class Group:
 
     @property
     def rebalance(self) -> Rebalance | None:
-        """The rebalance that is in progress; None without one."""
+        """The rebalance that is in progress; None if there is none."""
         return self.rebalances.rebalance
 
     @property
@@ -213,7 +213,7 @@ class Group:
 
     @property
     def rebalancing_join(self) -> JoinSent | None:
-        """The first join without a reply that must have started a rebalance; None without one."""
+        """The first join without a reply that must have started a rebalance; None if there is none."""
         return next((sent for sent in self.joins.values() if self.forces_rebalance(sent.joining)), None)
 
     def forces_rebalance(self, joining: JoiningMember) -> bool:
@@ -307,9 +307,10 @@ class Group:
         self.doubt(until)
 
     def repeats_heartbeat(self, member_id: str, content_hash: int | None, now: float) -> bool:
-        """Notes the content of a KIP-848 member's heartbeat. Returns whether the member's last such heartbeat had it.
+        """Notes the content of a KIP-848 member's heartbeat. Returns whether it repeats the member's last heartbeat.
 
-        A repeated heartbeat changes nothing at the broker, unless a request of unknown content came between the two.
+        Only heartbeats that may change the group are compared. A repeated heartbeat changes nothing at the broker,
+        unless a request of unknown content came between the two.
         """
         member = self.members.get(member_id)
         if member is None:

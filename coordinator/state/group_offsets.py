@@ -38,7 +38,8 @@ class GroupOffsets:
         self.incomplete_reason = incomplete_reason
         self.untracked_reason: FallbackReason | None = None
         self.doubtful: dict[TopicPartition, float] = {}
-        self._maybe_hidden: set[TopicPartition] = set()  # Doubtful partitions that may have a commit that looks absent.
+        self._maybe_hidden: set[TopicPartition] = set()
+        """Doubtful partitions that may have a commit of -1, which OffsetFetch reports like a missing commit."""
         self.counted = (0, 0)
         self._pending_count = self._pending_metadata_chars = 0
         self.changes, self.epoch = 0, epoch
@@ -84,7 +85,7 @@ class GroupOffsets:
         return self.committed.log_values is not None
 
     def attach_log(self, logged: LoggedGroup | None) -> None:
-        """Connects the offsets to the log. `logged` has the log's records of the group; None without records."""
+        """Connects the offsets to the log. `logged` has the group's records in the log; None if there are none."""
         self._logged = logged
         self.committed.log_values = {} if logged is None else logged.offsets
 
@@ -214,8 +215,9 @@ class GroupOffsets:
 
         Args:
             offsets: the offsets in the reply.
-            absent: partitions for which the reply has no offset. A known offset that looks absent is left as it is. If
-                a partition may have such an offset, its doubt stays until a complete reply or a later commit.
+            absent: partitions for which the reply has no offset. A reply shows a commit of -1 in the same way
+                (`CommittedOffset.looks_absent`), so a known commit of -1 is kept. If a partition may have such a
+                commit, its doubt stays until a complete reply or a later commit.
             complete: whether the reply contains all offsets of the group.
             sent_at: when the request was sent.
         """

@@ -222,7 +222,7 @@ class PartitionTable:
         """
         known = self._epochs.get(number)
         if known is not None and leader_epoch < known:
-            raise StaleEpoch(f"partition {number}: leader epoch {leader_epoch}, where {known} is known")
+            raise StaleEpoch(f"partition {number}: leader epoch {leader_epoch} is older than the known epoch {known}")
         self._epochs[number] = leader_epoch
         return known is not None
 

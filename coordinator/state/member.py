@@ -44,8 +44,8 @@ class Member:
         seen_at: when the request was sent that last reset the member's session timer.
         sync_by: when the broker removes the member unless it has synced (KAFKA-12890).
         seen_on_wire: whether any request of the member was seen. A member without requests may bypass this sidecar.
-        silent_since: a generation, and when the broker first reported this generation as Stable and with this member,
-            while no request of the member had been seen.
+        silent_since: a pair for a member without requests: a generation, and when the broker first reported that
+            generation as Stable with this member in it.
         bypasses: whether the member is known to bypass this sidecar.
         heartbeat: the content hash of the last KIP-848 heartbeat that may have changed the group, and when its reply
             was seen.
@@ -95,7 +95,7 @@ class Member:
             self.instance_id = instance_id
 
     def adopt_description(self, client_id: str, client_host: str) -> None:
-        """Adopts client id and host as the broker reports them. A certain client id is kept."""
+        """Adopts client id and host as the broker reports them. A `certain` client id of a known host is kept."""
         if not (self.certain and self.client_host):
             self.client_id, self.certain = client_id, True
         self.broker_host = client_host
@@ -109,7 +109,7 @@ class Member:
         self.protocols = dict(joining.protocols)
 
     def note_silence(self, generation: int, at: float) -> None:
-        """Notes that the broker has the member in a Stable generation, while no request of the member was seen."""
+        """Sets `silent_since`."""
         self.silent_since = generation, at
 
     def note_bypass(self) -> None:

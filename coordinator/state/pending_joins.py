@@ -25,7 +25,7 @@ MAX_LOST_JOINS = 10_000
 """Maximum number of lost joins that are kept for one group. The oldest are evicted first."""
 
 JoinKey = tuple[str, str]
-"""Identifies a join by its group instance id; without one by its member id; without both by the request's token."""
+"""Identifies a join: its group instance id if it has one, else its member id, else the request's token."""
 
 
 def _join_key(joining: JoiningMember) -> JoinKey:

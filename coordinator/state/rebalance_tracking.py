@@ -16,7 +16,7 @@ class RebalanceTracking:
     """Tracks the rebalances of one group.
 
     Attributes:
-        rebalance: the rebalance that is in progress; None without one.
+        rebalance: the rebalance that is in progress; None if there is none.
         last_rebalance_at: when the last rebalance ended; None before the first observed rebalance.
         expected_cause: the expected cause of the next rebalance of a KIP-848 group; None if unknown. The log has not
             shown that rebalance yet.
@@ -123,7 +123,7 @@ class RebalanceTracking:
         self.left_since_rebalance = _with_identified(self.left_since_rebalance, members)
 
     def take_counts(self, members: Container[str]) -> tuple[int, int]:
-        """Returns how many members joined, and how many left without being a member now. Resets both counts.
+        """Returns how many members joined, and how many left and are not members now. Resets both counts.
 
         `members` are the member ids of the generation.
         """
@@ -136,7 +136,7 @@ class RebalanceTracking:
         return len(joined_ids), sum(member_id not in members for member_id in left_ids)
 
     def forget(self) -> None:
-        """Forgets owners and counts, so that they do not enter the next rebalance."""
+        """Forgets owners and counts, so that they do not count towards the next rebalance."""
         self.previous_assignments, self.joined_since_rebalance, self.left_since_rebalance = None, NO_IDS, NO_IDS
 
 

@@ -213,7 +213,7 @@ class Roster:
         self.pending_leaves[member_id] = leave
 
     def take_leave(self, member_id: str) -> Leave | None:
-        """Returns the pending leave of a member and forgets it; None without one."""
+        """Returns the pending leave of a member and forgets it; None if there is none."""
         return self.pending_leaves.pop(member_id, None)
 
     def set_aside(self, members: Iterable[Member]) -> None:
@@ -278,7 +278,7 @@ class Roster:
     def predecessor(
         self, instance_id: str | None, member_id: str, static: StaticMembers | None = None
     ) -> Member | None:
-        """Returns the member with the same instance id and another member id; None without one (KIP-345).
+        """Returns the member with the same instance id and another member id (KIP-345); None if there is none.
 
         `static` is a result of `static_members` from after the last member joined. It makes the search faster.
         """
@@ -287,6 +287,6 @@ class Roster:
         return next((m for m in self._members_of_instance(instance_id, static) if m.member_id != member_id), None)
 
     def member_id_of_instance(self, instance_id: str | None, static: StaticMembers | None = None) -> str:
-        """Returns the member id for an instance id; empty without one. `static` is the same as in `predecessor`."""
+        """Returns the member id for an instance id; empty if no member has it. `static` is that of `predecessor`."""
         namesakes = self._members_of_instance(instance_id, static) if instance_id else ()
         return next((member.member_id for member in namesakes), "")

@@ -15,7 +15,7 @@ class UnreadWrites:
         offsets_epoch: the last epoch in which an unread write may have changed offsets, or created or deleted a group.
         members_epoch: the last epoch in which an unread write may have changed the members of a group.
         deletions_epoch: the last epoch in which topics may have been deleted.
-        until: when the broker has executed all writes whose group is unknown, in seconds of Unix time; FOREVER while
+        until: when the broker has executed all writes whose group is unknown, in seconds since the epoch; FOREVER while
             such a write has no reply. A reply to an earlier request may be outdated.
     """
 
@@ -57,7 +57,10 @@ class UnreadWrites:
         self._by_group[group_id] = count + 1, until
 
     def end_of(self, group_id: str, until: float) -> float:
-        """Notes that such a write has its reply or lost its connection. Returns until when any may change the group."""
+        """Notes that such a write has its reply, or that its connection was lost.
+
+        Returns until when any unread write to this group may change the group; FOREVER while one of them has no reply.
+        """
         count, before = self._by_group.pop(group_id, (1, NEVER))
         until = max(until, before)
         if count <= 1:

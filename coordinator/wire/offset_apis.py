@@ -47,7 +47,7 @@ LEADER_EPOCH_SINCE = 5
 MANY_GROUPS_SINCE = 8
 """The OffsetFetch version from which a request names its groups in an array (KIP-709)."""
 _NO_OFFSET = -1
-"""The offset that the broker returns, with empty metadata, for a partition without one. Clients may commit it too."""
+"""The offset that the broker returns, with empty metadata, for a partition without a commit. Clients may commit it."""
 _NO_METADATA = ""
 """The metadata that the broker stores if a client commits null."""
 

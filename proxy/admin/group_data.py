@@ -1,6 +1,6 @@
 """Reads the data of groups and of the sidecar, for JSON and pages alike.
 
-To read ten thousand groups takes long, and this code shares a thread with the data path. So items are built one by one,
+Reading ten thousand groups takes long, and this code shares a thread with the data path. So items are built one by one,
 and the data path forwards frames in between.
 """
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=tuple[str | float, int])
 
 SLICE_SECONDS = 0.0005
-"""Seconds of work between two checkpoints. A frame may wait for this time, and for one more item."""
+"""Seconds of work between two checkpoints. A frame waits at most this long, plus the time that one item takes."""
 SORTED_AT_ONCE = 500
 
 _Histories = dict[str, RebalanceHistory]
@@ -219,7 +219,7 @@ async def collect_in_slices(items: Iterable[T]) -> list[T]:
 async def sort_in_slices(items: Iterable[K]) -> Iterator[K]:
     """Returns the items in ascending order. Slices are sorted one by one, and merged lazily.
 
-    To sort all items in one call would block the data path.
+    Sorting all items in one call would block the data path.
     """
     return merge(*await collect_in_slices(sorted(part) for part in batches(items, SORTED_AT_ONCE)))
 

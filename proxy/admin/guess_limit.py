@@ -20,8 +20,8 @@ from group_sidecar.proxy.runtime.token_bucket import TokenBucket
 FREE_GUESSES = 10
 """How many wrong tokens an address may send at once. A person mistypes a token a few times."""
 MAX_ADDRESSES = 4_096
-"""The maximum number of addresses whose wrong tokens are remembered, in about 1 MB. The address that has sent a token
-the longest time ago is evicted first. An address whose guesses have all come back is forgotten."""
+"""The maximum number of addresses whose wrong tokens are remembered, in about 1 MB. The address whose last token is the
+oldest is evicted first. An address whose guesses have all come back is forgotten."""
 
 
 class GuessLimit:

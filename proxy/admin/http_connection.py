@@ -211,7 +211,7 @@ class HttpConnection:
                 await self._stream.send_all(data)
             self.waiting_since = math.inf
             if timeout_scope.cancelled_caught:
-                raise trio.BrokenResourceError("the client takes nothing")
+                raise trio.BrokenResourceError("the client does not read")
 
     async def _send_error(self, status: int) -> None:
         """Sends a reply without a body, unless a reply has already begun."""

@@ -30,7 +30,7 @@ from group_sidecar.proxy.tls.contexts import UnusableFileError
 
 
 class PassedOn(TypedDict):
-    """The sources that the admin port uses as they are; see `AdminSources`."""
+    """The arguments of `live_sources` that become fields of `AdminSources` unchanged."""
 
     group_snapshot: Callable[[], Awaitable[GroupSnapshot]]
     coordinator: Callable[[str], Node | None]
@@ -58,7 +58,7 @@ def live_sources(
 ) -> AdminSources:
     """Returns the data sources of the admin port.
 
-    `config`: the settings of the start. `current_config`: returns the settings in force, after reloads too.
+    `config`: the settings at the start. `current_config`: returns the settings in force, also after reloads.
     `collected`: the sources of the metrics. `managers`: returns the groups of all brokers. `drift`: returns how many
     seconds the system's clock is ahead of the copies' clock. For the other arguments see `AdminSources`.
     """
@@ -106,7 +106,7 @@ async def start_admin(
 ) -> Address:
     """Serves the admin port in `tasks` on a listening socket. Returns the port's address.
 
-    No later failure reaches `tasks`.
+    A later failure of the admin port does not cancel `tasks`.
 
     Raises:
         ListenError: the certificate is unusable.

@@ -95,7 +95,7 @@ def tls_from(settings: Tls, name: str, seconds: float) -> Secure:
         try:
             context = await trio.to_thread.run_sync(upstream_context, settings)
         except UnusableFileError as error:
-            raise TlsFailed(f"{address} is not asked by TLS: {name}.{error}") from None
+            raise TlsFailed(f"{address} cannot be reached by TLS: {name}.{error}") from None
         return await tls_with(context, name, seconds, settings.server_name)(stream, address)
 
     return secure
@@ -121,7 +121,7 @@ def tls_with(context: ssl.SSLContext, name: str, seconds: float, server_name: st
             raise TlsFailed(f"{address} did not answer to TLS within {seconds:g} s: {may_be_plain}") from None
         except trio.BrokenResourceError as error:
             reason = tls_reason(error) or f"it closed the connection: {may_be_plain}"
-            raise TlsFailed(f"{address} cannot be asked by TLS: {reason}") from None
+            raise TlsFailed(f"{address} cannot be reached by TLS: {reason}") from None
         return secured
 
     return secure
@@ -158,7 +158,7 @@ class Login:
             framed = await _sasl_handshake(self._sasl, self._name, client)
             return await self._exchange(client, seconds, framed=framed)
         except BrokerClosed as error:  # Old brokers close the connection on a wrong password.
-            raise AuthenticationFailed(f"{error}: it may not take {credential}") from None
+            raise AuthenticationFailed(f"{error}: it may have refused {credential}") from None
         except (ScramException, UnicodeDecodeError) as error:
             raise AuthenticationFailed(f"{client.address} cannot prove that it knows {credential}: {error}") from None
         except CredentialUnavailable as error:

@@ -110,7 +110,8 @@ class BrokerState:
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         """Stores which groups existed before the sidecar read their traffic.
 
-        None: the broker cannot list them. Then `answers.exclusive` states that there were none.
+        None means that the broker cannot list them. The sidecar then relies on `answers.exclusive`, which also states
+        that such a broker had no groups at the start.
         """
         self._own_connection_served()
         self.copy.manager.set_existing_groups(groups or ())

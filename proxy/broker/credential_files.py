@@ -20,7 +20,7 @@ def secret_text(key: str, value: SecretStr | None, file: Path | None) -> str:
 
 
 def secret_in(key: str, file: Path) -> str:
-    """Returns the content of a file without the end of its last line. Raises CredentialUnavailable."""
+    """Returns the content of a file without the line breaks at its end. Raises CredentialUnavailable."""
     return file_text(key, file).rstrip("\r\n")
 
 

@@ -44,7 +44,7 @@ class TopicIds:
     # Questions of clients.
 
     def are_fresh(self, now: float, deleted_at: float = NEVER) -> bool:
-        """Whether the broker has lately confirmed all ids that `are_confirmed` returns True for.
+        """Whether the confirmations behind `are_confirmed` are recent enough for an answer.
 
         `deleted_at`: when the last sign of a deletion was seen. A confirmation before that time does not count.
         """
@@ -100,9 +100,10 @@ class TopicIds:
                 self.revision += 1
 
     def _drop_unused(self, now: float) -> None:
-        """Drops ids that no recent reply was made from.
+        """Drops the ids that no recent reply has used.
 
-        The new revision invalidates cached replies. Replies that are made again show which ids are still used.
+        A new revision invalidates the cached replies. The next questions build their replies again, and these builds
+        show which ids are still used.
         """
         if now - self._dropped_at < IDLE_SECONDS:
             return

@@ -86,7 +86,7 @@ async def _secured(stream: trio.abc.Stream, context: ssl.SSLContext | None, host
     try:
         await secured.do_handshake()
     except trio.BrokenResourceError as error:
-        raise HttpFailed(f"cannot be asked by TLS: {tls_reason(error) or 'it closed the connection'}") from None
+        raise HttpFailed(f"cannot be reached by TLS: {tls_reason(error) or 'it closed the connection'}") from None
     return secured
 
 

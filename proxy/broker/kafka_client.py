@@ -216,7 +216,7 @@ class KafkaClient:
             self._usable = False
             raise BrokerClosed(f"{self.address} closed the connection") from None
         self._usable = False
-        raise DecodeError("Response", "", "the broker sends what nobody asked for")
+        raise DecodeError("Response", "", "the broker sent bytes without a request")
 
     async def negotiate(self) -> None:
         """Learns `versions`. Must be called before any request. Raises the exceptions of `ask`, and BrokerRefused."""

@@ -1,7 +1,7 @@
 """Which versions of each API the broker offers, and which versions the sidecar adds.
 
 `OfferedVersions` answers every question that depends on the broker's ApiVersions alone. `added_versions` has the rule
-for the versions that the sidecar adds.
+for the versions that the sidecar adds. `handlers.api_versions` builds the ApiVersions replies for clients.
 """
 
 from group_sidecar.codecs.api_registry import ApiKey

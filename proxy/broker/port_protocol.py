@@ -10,7 +10,7 @@ from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, c
 from group_sidecar.proxy.runtime.addresses import Address
 
 ATTEMPT_SECONDS = 2.0
-"""How long each attempt may take. The port has just accepted a connection, so it is not far away."""
+"""Seconds that each attempt may take. The port has just accepted a connection, so a short time is enough."""
 _TLS_RECORDS = (b"\x16\x03", b"\x15\x03")
 """The starts of a TLS record with a part of the handshake, and of a record with an alert (RFC 8446, 5.1)."""
 _HTTP = b"HTTP/"
@@ -48,11 +48,13 @@ async def protocol_of(address: Address) -> PortProtocol | None:
 
 
 def mismatch(spoken: PortProtocol | None, setting: str, *, uses_tls: bool) -> str:
-    """Returns why the protocol of a port does not fit a client, as a predicate of the port; empty if it fits.
+    """Returns why the protocol of a port does not fit a client; empty if it fits.
+
+    The result continues a sentence whose subject is the port, such as "speaks HTTP, not Kafka".
 
     Args:
         spoken: what the port speaks, or None if that is not known.
-        setting: the clause that names the setting of TLS and its value.
+        setting: a clause that names the client's TLS setting and its value. It becomes part of the result.
         uses_tls: whether the client uses TLS.
     """
     if spoken is PortProtocol.HTTP:

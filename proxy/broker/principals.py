@@ -63,7 +63,7 @@ ANONYMOUS = "anonymous"
 which the sidecar connects to the broker, because the broker sees the sidecar's address and certificate instead of the
 clients'. The name is the number of the certificate, and empty without TLS."""
 _CERTIFICATE = "certificate"
-"""The mechanism of a client's own certificate. Such a principal has no rights. It only counts connections."""
+"""The mechanism of a client's own certificate. Such a principal has no rights. It serves only to count connections."""
 
 
 class SentToken(NamedTuple):
@@ -95,7 +95,9 @@ class _Authentication:
 
     @property
     def authenticated(self) -> Principal | None:
-        """The principal with a name whose last token the broker has accepted, or None."""
+        """The principal that the client's tokens name. None if they name none, or before the broker has accepted the
+        last token.
+        """
         done = self.trusted and self.rounds >= SASL_ROUNDS.get(self.mechanism, math.inf)
         return self.named if done else None
 
@@ -114,7 +116,7 @@ class Principals:
         self._counts: dict[Principal, int] = {}
         """The number of connections of each principal that has authenticated, if there is a limit."""
         self._counted: dict[int, Principal] = {}
-        """The principal whose number of connections includes a connection, by the number of the connection."""
+        """The principal for which a connection is counted in `_counts`, by the number of the connection."""
         self._anonymous = Principal(ANONYMOUS, listener=listener)
         self._known: dict[int, _Authentication] = {}
         """The connections that have used SASL, by number."""
@@ -128,8 +130,8 @@ class Principals:
     def handshake_accepted(self, origin: Origin, mechanism: str) -> Principal | None:
         """Notes that the broker accepted a mechanism whose tokens will come in SaslAuthenticate requests.
 
-        Returns the principal that only this connection had, or None at its first handshake. The caller must forget the
-        grants of this principal, because the connection may get the same principal again as another user.
+        Returns the principal of this connection alone, or None at the connection's first handshake. The caller must
+        forget the grants of this principal, because the connection may get the same principal again as another user.
         """
         known = self._known.get(origin.number)
         if known is None or known.trusted:
@@ -207,7 +209,7 @@ class Principals:
         return True
 
     def admitted(self, origin: Origin) -> bool:
-        """Returns whether the broker has accepted SASL on a connection, or has answered a request after it."""
+        """Returns whether the broker has accepted the client's last token, or has answered a request since then."""
         known = self._known.get(origin.number)
         if known is None:
             return False
@@ -253,7 +255,7 @@ class Principals:
     def gone(self, origin: Origin) -> Principal | None:
         """Forgets a connection that has ended.
 
-        Returns the principal that only this connection had, or None without SASL.
+        Returns the principal of this connection alone, or None if the connection did not use SASL.
         """
         self._stop_counting(origin)
         return None if self._known.pop(origin.number, None) is None else _connection_principal(origin)
@@ -283,12 +285,12 @@ def _reported(user: str) -> str:
 
 @lru_cache(MAX_SHARED_USERS)
 def _shared(user: str) -> str:
-    """Returns the same text for each connection of a user, because each of the user's members keeps it."""
+    """Returns the same string object for each connection of a user, because each group member stores its principal."""
     return f"User:{user}"
 
 
 def _connection_principal(origin: Origin) -> Principal:
-    """Returns a principal for the user of one connection whose name is not known.
+    """Returns a principal for the user of one connection, if the user's name is not known.
 
     No other connection shares the grants of this principal.
     """

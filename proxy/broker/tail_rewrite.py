@@ -121,7 +121,9 @@ def _shortened(fields: Struct) -> Iterator[Struct]:
 
 
 def _fillers(gap: int) -> Iterator[Tag]:
-    """Yields tagged fields of `gap` bytes in total, at least 2. Their number must need no byte more than 0 does."""
+    """Yields tagged fields of `gap` bytes in total, at least 2. There must be fewer than 128, because their number
+    may take only one byte, as the number 0 does.
+    """
     number = _FILLER_TAG
     while gap:
         part = min(gap, _LARGEST_FILLER)

@@ -83,7 +83,7 @@ def admin_url(text: str) -> str:
         raise ValueError("must be HOST:PORT, or a URL of http or https")
     if url.username is not None or url.query or url.fragment:
         raise ValueError("must have neither user, query nor fragment")
-    if url.port == 0:  # To read `port` raises ValueError if the port is invalid.
+    if url.port == 0:  # Reading `port` raises ValueError if the port is invalid.
         raise ValueError("the port must be at least 1")
     return text.rstrip("/")
 

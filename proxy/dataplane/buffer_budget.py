@@ -45,7 +45,7 @@ class BufferBudget:
         self.held = 0
         self.exceeded = False
         self._paused: dict[int, Callable[[], None]] = {}
-        """By connection number: what makes a connection that is not read check again whether it may be read."""
+        """The `resume` call of each connection that is not read because of the budget, by connection number."""
         self._partial_replies: dict[int, Callable[[], None]] = {}
         """The connections whose replies have arrived in part, oldest first. Only the first may be read."""
         self._waits_for_turn = False

@@ -254,7 +254,7 @@ class Connection:
         return chunk
 
     def _read_on(self, endpoint: EndpointSocket, events: int) -> None:
-        """Makes sure that what the last read has left is read, and counts its control records as work."""
+        """Makes sure that the bytes which the last read has left are read, and counts control records as work."""
         if endpoint.control_records:
             self.session.add_work(endpoint.control_records * CONTROL_RECORD_COST, self._poller.now)
         if endpoint.is_read_ahead:

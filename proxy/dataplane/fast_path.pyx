@@ -32,7 +32,7 @@ cdef extern from "<sys/epoll.h>" nogil:
     const int EPOLLIN
 
 cdef extern from "io_uring.h" nogil:
-    struct departure:
+    struct outgoing_frame:
         int fd
         int32_t sent
         uint32_t size
@@ -41,7 +41,7 @@ cdef extern from "io_uring.h" nogil:
         pass
     int ring_open(ring *, unsigned frames)
     void ring_close(ring *)
-    unsigned ring_send(ring *, departure *frames, unsigned count)
+    unsigned ring_send(ring *, outgoing_frame *frames, unsigned count)
 
 cdef Py_ssize_t READ_SIZE = SMALL_READ_BYTES
 cdef unsigned MAX_FRAMES = MAX_EVENTS_PER_ROUND
@@ -63,14 +63,14 @@ cdef class Outbox:
     """
 
     cdef ring ring
-    cdef departure *frames
+    cdef outgoing_frame *frames
     cdef unsigned count
     cdef list paths, chunks
     cdef readonly bint batched
 
     def __cinit__(self, bint batched):
         self.paths, self.chunks = [], []
-        self.frames = <departure *>PyMem_Malloc(MAX_FRAMES * sizeof(departure))
+        self.frames = <outgoing_frame *>PyMem_Malloc(MAX_FRAMES * sizeof(outgoing_frame))
         if not self.frames:
             raise MemoryError
         self.batched = batched and not ring_open(&self.ring, MAX_FRAMES)
@@ -82,7 +82,7 @@ cdef class Outbox:
 
     cdef int take(self, FastPath path, int fd, bytes chunk) except -1:
         """Sends a chunk, or keeps it until `flush`."""
-        cdef departure *frame
+        cdef outgoing_frame *frame
         cdef Py_ssize_t size = PyBytes_GET_SIZE(chunk)
         if not self.batched:
             return path.finish_send(fd, chunk, send(fd, PyBytes_AS_STRING(chunk), size, MSG_DONTWAIT | MSG_NOSIGNAL))
@@ -97,7 +97,7 @@ cdef class Outbox:
     cpdef flush(self):
         """Sends all frames that were collected. Does not raise."""
         cdef unsigned i, done
-        cdef departure *frame
+        cdef outgoing_frame *frame
         cdef FastPath path
         if not self.count:
             return

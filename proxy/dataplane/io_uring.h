@@ -21,7 +21,7 @@
 #endif
 
 /* One frame. sent: the bytes that the peer accepted, or a negative error. */
-struct departure {
+struct outgoing_frame {
     int fd;
     int32_t sent;
     uint32_t size;
@@ -84,7 +84,7 @@ static unsigned ring_reap(struct ring *ring) {
     unsigned head = *ring->cq_head, tail = __atomic_load_n(ring->cq_tail, __ATOMIC_ACQUIRE), done = tail - head;
     for (; head != tail; head++) {
         struct io_uring_cqe *completion = &ring->cqes[head & *ring->cq_mask];
-        ((struct departure *)(uintptr_t)completion->user_data)->sent = completion->res;
+        ((struct outgoing_frame *)(uintptr_t)completion->user_data)->sent = completion->res;
     }
     __atomic_store_n(ring->cq_head, head, __ATOMIC_RELEASE);
     return done;
@@ -92,7 +92,7 @@ static unsigned ring_reap(struct ring *ring) {
 
 /* Sends frames, at most as many as the ring was opened for. Returns how many of them the kernel has processed, counted
    from the first. */
-static unsigned ring_send(struct ring *ring, struct departure *frames, unsigned count) {
+static unsigned ring_send(struct ring *ring, struct outgoing_frame *frames, unsigned count) {
     unsigned tail = *ring->sq_tail;
     for (unsigned i = 0; i < count; i++) {
         struct io_uring_sqe *submission = &ring->sqes[(tail + i) & *ring->sq_mask];
@@ -120,7 +120,7 @@ static unsigned ring_send(struct ring *ring, struct departure *frames, unsigned 
 struct ring { int fd; };
 static int ring_open(struct ring *ring, unsigned frames) { (void)ring, (void)frames; return ENOSYS; }
 static void ring_close(struct ring *ring) { (void)ring; }
-static unsigned ring_send(struct ring *ring, struct departure *frames, unsigned count) {
+static unsigned ring_send(struct ring *ring, struct outgoing_frame *frames, unsigned count) {
     (void)ring, (void)frames, (void)count;
     return 0;
 }

@@ -101,7 +101,7 @@ class Poller:
     def unwatch(self, fd: int) -> None:
         """Stops watching a descriptor that stays open, or whose socket another process has too.
 
-        To close such a descriptor does not remove it from the epoll, which goes on to report it (epoll(7)).
+        Closing such a descriptor does not remove it from the epoll, which continues to report it (epoll(7)).
         """
         with suppress(FileNotFoundError, ValueError):  # The descriptor is paused, or the poller is closed.
             self._epoll.unregister(fd)

@@ -67,8 +67,8 @@ ANSWER_BYTES_PER_TURN: Final = 65_536
 connections had their turn."""
 MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 """A connection that has lately caused more work than this is read in turns, so that clients that ask for little are
-served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk, the other
-replies in it wait for a turn, and so do requests that will be decoded with their replies."""
+served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk, the rest of the
+chunk waits for a turn: its other replies, and its requests that will be decoded with their replies."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
 Heartbeats with their replies. A client that causes less is never read in turns, not even while the sidecar is
@@ -80,7 +80,7 @@ MIN_REQUEST_BYTES_PER_SECOND = 16_384
 30 s of the clients' default `request.timeout.ms`."""
 REQUEST_COST, BYTE_COST = 4_096, 32
 """A decoded request counts towards ANSWER_BYTES_PER_TURN as REQUEST_COST bytes, and each of its bytes as BYTE_COST
-bytes. To decode a request takes at least 30 us, and more for a long request."""
+bytes. Decoding a request takes at least 30 us, and more for a long request."""
 DEFERRED_COST, DEFERRED_BYTE_COST = 512, 4
 """The same for a request or a reply that arrives with others and is decoded later. A Heartbeat with its reply takes
 3 us, and a commit of 100 partitions 120 us (`python -m benchmarks.group_traffic`)."""

@@ -3,7 +3,7 @@
 OpenSSL works on memory (`ssl.MemoryBIO`), and this module moves the encrypted bytes between memory and socket. The
 handshake is complete before the data path gets the socket (`proxy/tls/handshake.py`).
 
-OpenSSL gets a few records at a time, and other connections have their turn before the next records. To decrypt a short
+OpenSSL gets a few records at a time, and other connections have their turn before the next records. Decrypting a short
 record takes 1 us, a key update (RFC 8446, 4.6.3) takes 30 us, and one read may contain 20,000 records.
 """
 

@@ -48,8 +48,8 @@ class ApiTable:
     """The handlers of the APIs for the clients of one listener of one broker.
 
     Args:
-        state: of the broker.
-        access: of the listener's clients.
+        state: what is known of the broker.
+        access: the access of the listener's clients.
         reply_builder: builds local answers; all listeners of the broker share it.
         disconnector: logs the connections that must be closed.
 

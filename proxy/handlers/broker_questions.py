@@ -26,7 +26,7 @@ class BrokerQuestions:
 
     Args:
         copy: learns from the broker's answers.
-        versions: of the broker.
+        versions: the versions that the broker offers.
         authorization: whether the broker may have an authorizer.
         replies: handles the broker's answers.
         traffic: counts the questions that were translated.
@@ -51,7 +51,11 @@ class BrokerQuestions:
         return self._versions.is_added_version(exchange.request.KEY, exchange.version)
 
     def ask(self, exchange: Exchange, header: RequestHeader, now: float) -> RequestOutcome:
-        """Leaves a question to the broker. A version that the broker lacks is translated, in the question's turn."""
+        """Leaves a question to the broker.
+
+        A question in a version that the broker lacks is translated. Call the method for such a question only when all
+        earlier requests of the connection have their replies.
+        """
         if self.is_translated(exchange):
             self._traffic.relayed(header.api_key)
             steps = translate(exchange.request, exchange.version, self._versions, self._authorization)

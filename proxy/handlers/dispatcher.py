@@ -54,8 +54,8 @@ class BrokerDispatcher(DeferredReplyHandler):
     """The dispatcher of one listener of one broker. The sessions of all its clients share the dispatcher.
 
     Args:
-        state: of the broker; all listeners of the broker share it.
-        counters: of the listener.
+        state: what is known of the broker; all listeners of the broker share it.
+        counters: the counters of the listener.
         reply_builder: see ApiTable.
     """
 

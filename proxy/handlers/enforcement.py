@@ -62,8 +62,8 @@ class Enforcement:
 
     Args:
         policies: the policies in force.
-        copy: of the broker.
-        versions: of the broker.
+        copy: the copy of the broker's group coordinator.
+        versions: the versions that the broker offers.
         read_access: whether a client may join a group.
         replies: handles the replies to requests that are forwarded.
         traffic: counts the verdicts.

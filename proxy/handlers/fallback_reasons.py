@@ -26,7 +26,7 @@ class FallbackReasons:
     """The reasons not to answer the clients of one broker from the copy.
 
     Args:
-        copy: of the broker.
+        copy: the copy of the broker's group coordinator.
         versions: which versions the broker and the sidecar offer.
         access: what a client may see.
         settings: which questions are answered here.

@@ -19,6 +19,6 @@ may take up to three times its original bytes."""
 
 
 def encode_injected(request: Struct, version: int, correlation: int, header: RequestHeader) -> bytes:
-    """Returns a whole frame. `header`: that of the client's own request; the frame has the same client id."""
+    """Returns a whole frame. `header`: the header of the client's own request, whose client id the frame gets."""
     client_id = None if header.client_id is None else header.client_id[:LONGEST_CLIENT_ID]
     return encode_request(request, RequestHeader(request.KEY, version, correlation, client_id))

@@ -70,7 +70,7 @@ class Kip40GroupMetadata:
     """Answers the GroupMetadata requests of one broker's clients.
 
     Args:
-        copy: of the broker.
+        copy: the copy of the broker's group coordinator.
         versions: which requests the broker understands.
         reasons: whether a question of a client may be answered from the copy.
         observer: makes the exchange of a request.

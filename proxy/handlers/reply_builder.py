@@ -46,8 +46,8 @@ class ReplyBuilder:
     """Builds replies from a broker's copy, and caches them.
 
     Args:
-        copy: of the broker.
-        versions: of the broker.
+        copy: the copy of the broker's group coordinator.
+        versions: the versions that the broker offers.
         authorization: whether the broker may have an authorizer.
         topic_ids: which topics the broker still has.
         settings: which hosts a reply contains.

@@ -71,13 +71,14 @@ class SaslRequests(DecodingHandler):
 
     @property
     def must_stay_readable(self) -> bool:
-        """Whether a connection ends that can never be parsed again. In a gateway, addresses would leave unchanged.
-        Where a policy is enforced, the policy would be bypassed.
+        """Whether a connection must be closed if it can never be parsed again.
+
+        Otherwise a gateway would forward the brokers' own addresses, and requests would bypass an enforced policy.
         """
         return self._gateway or self.has_enforced_policy
 
     def refuse_principal(self, origin: Origin) -> Reply:
-        """Returns the closing of a connection whose principal has too many connections, and logs it."""
+        """Returns the outcome that closes a connection whose principal has too many connections, and logs it."""
         cause = self._access.principals.limit_cause
         refused = self._disconnector.close_for(CloseReason.PRINCIPAL_LIMIT, _AUTHENTICATE, cause, origin)
         return Reply(hang_up=refused.reason)

@@ -19,7 +19,7 @@ class UndecodedWrite(PendingNotice):
     """The pending reply of a write that was not decoded.
 
     Args:
-        copy: of the broker.
+        copy: the copy of the broker's group coordinator.
         api_key: the API key of the request.
         group: the group that the request changes, or None if that is not known.
     """

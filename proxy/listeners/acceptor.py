@@ -69,7 +69,7 @@ class Acceptor:
             yield AcceptedClient(client.detach(), packed(self._listener.family, peer[0]), upstream, connected)
 
     def take_remaining(self, target: Target | None) -> Iterator[AcceptedClient]:
-        """Returns no clients, because a client is accepted only when it is taken."""
+        """Returns no clients, because this class never accepts a client before the caller takes it."""
         return iter(())
 
     def close(self) -> None:

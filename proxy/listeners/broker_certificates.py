@@ -92,7 +92,7 @@ class BrokerCertificates:
         ]
 
     def choose(self, subject: str | None) -> BrokerCertificate:
-        """Returns the certificate for a client. `subject`: of the client's certificate; None if it has none."""
+        """Returns the sidecar's certificate for a client. `subject`: that of the client's certificate, or None."""
         if subject is not None:
             for matches, certificate in self._identities:
                 if matches(subject):
@@ -100,5 +100,5 @@ class BrokerCertificates:
         return self._own
 
     def expire_at(self) -> float | None:
-        """Returns when the first of the certificates expires, in seconds since the epoch; None without one."""
+        """Returns when the first certificate expires, in seconds since the epoch; None if there is none."""
         return earliest_expiry([self._own.context, *(certificate.context for _, certificate in self._identities)])

@@ -1,7 +1,7 @@
 """The certificates of one listener, and which of them a client gets.
 
 Each certificate has a TLS context of its own, as in `broker_certificates`. A context has its own sessions, so a client
-never resumes a session that began under another certificate.
+never resumes a session that began under another certificate. `tls.contexts` reads changed files again.
 """
 
 import ssl

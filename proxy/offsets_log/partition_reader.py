@@ -385,7 +385,7 @@ class PartitionReader:
 
     def _check_authorized(self, code: int) -> None:
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            raise BrokerRefused(f"{self._broker} keeps {OFFSETS_TOPIC} to itself", code)
+            raise BrokerRefused(f"{self._broker} denies access to {OFFSETS_TOPIC}", code)
 
     def _partition_error(self, reading: PartitionReading, code: int) -> None:
         self.read_counters.lags.pop(reading.number, None)
@@ -395,7 +395,7 @@ class PartitionReader:
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             del self._readings[reading.number]
             self._follower.fail(reading.number, error_name(code), self._now())
-            log.info("a partition was cut off: it is loaded anew", broker=self._broker, partition=reading.name)
+            log.info("offset out of range: a partition is loaded anew", broker=self._broker, partition=reading.name)
             self._discover_soon()
         else:
             self._fail(reading, error_name(code))

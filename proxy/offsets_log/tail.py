@@ -230,7 +230,9 @@ class OffsetsTail:
         if isinstance(error, AuthenticationFailed):
             hint = "correct own_connection.sasl"
         log.warning(
-            f"the sidecar may not read {OFFSETS_TOPIC}: it works from the wire and by asking", hint=hint, **fields
+            f"the sidecar may not read {OFFSETS_TOPIC}: its copy follows the wire and the broker's answers",
+            hint=hint,
+            **fields,
         )
 
 

@@ -1,6 +1,7 @@
 """Log lines about events of groups.
 
-`EventLog` selects the facts that are worth a line, and throttles the lines of each group.
+`EventLog` selects the facts that are worth a line, and throttles the lines of each group with the `LogThrottle` of
+`logging`.
 """
 
 from collections.abc import Callable

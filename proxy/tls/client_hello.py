@@ -73,7 +73,8 @@ class ClientHelloReader:
         return self._header[:1] == bytes((_CLIENT_HELLO,))
 
     def server_name(self) -> str | None:
-        """Returns the name that the client asks for, in lower case and without a dot at its end; None without a name.
+        """Returns the name that the client asks for, in lower case and without a dot at its end; None if it asks for
+        none.
 
         The ClientHello must be complete.
         """

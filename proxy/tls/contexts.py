@@ -50,7 +50,7 @@ class ReloadingContext:
         name: names the context in the log.
         files: the files of the context.
         make: makes the context. Raises OSError or UnusableFileError.
-        certificate_file: the file among them with the certificate that the context presents; None without one.
+        certificate_file: the one of these files that has the context's certificate; None if it has no certificate.
 
     Attributes:
         load: the number of the current context in this process. A context with another number may have another
@@ -77,11 +77,11 @@ class ReloadingContext:
         self._stamps: list[FileStamp] = []
         self._context, self.expires_at = self._made()
         self.load = next(_loads)
-        with suppress(OSError):  # The files were there a moment ago. The next look finds out.
+        with suppress(OSError):  # The files were there a moment ago. If one is missing now, `current` reports it.
             self._stamps = self._file_stamps()
 
     def current(self) -> ssl.SSLContext:
-        """Returns the context of the files as they are now. To look at the files takes some microseconds."""
+        """Returns the context of the files as they are now. Each call checks the files, which takes microseconds."""
         try:
             stamps = self._file_stamps()
             if stamps != self._stamps:
@@ -112,9 +112,9 @@ class ReloadingContext:
 
 
 def earliest_expiry(contexts: Sequence[ReloadingContext]) -> float | None:
-    """Returns when the first certificate of these contexts expires, in seconds since the epoch; None without one.
+    """Returns when the first certificate of these contexts expires, in seconds since the epoch.
 
-    Changed files are read again before.
+    Changed files are read again first. The result is None if no context has a certificate with a known expiry.
     """
     for each in contexts:
         each.current()

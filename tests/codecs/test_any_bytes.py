@@ -59,7 +59,7 @@ def test_mutated_messages_decode_or_fail(cls: type[Struct], data: st.DataObject)
 def test_unknown_version_is_refused(cls: type[Struct], version: int) -> None:
     """Decoding a version that the class does not describe raises DecodeError."""
     if version not in cls.VERSIONS:
-        with pytest.raises(DecodeError, match="version not described"):
+        with pytest.raises(DecodeError, match="version not declared"):
             decode(cls, version, b"")
 
 

@@ -146,7 +146,7 @@ def test_unknown_key_type(number: int) -> None:
 
 def test_unknown_versions_are_decode_errors() -> None:
     """An unknown value version raises DecodeError."""
-    with pytest.raises(DecodeError, match="OffsetCommitValue v5: version not described"):
+    with pytest.raises(DecodeError, match="OffsetCommitValue v5: version not declared"):
         decode_as(VALUES[KeyType.OFFSET_COMMIT], b"\0\5")
     with pytest.raises(DecodeError, match="version: 0005 is not known"):
         decode_offset_value(b"\0\5" + bytes(40))

@@ -162,8 +162,8 @@ def test_decode_start_of_incomplete_message(version: int, body: str) -> None:
         (Example(name="", leaves=(Leaf(number=1, name=None),)), 1, "leaves.name: null"),
         (Example(name="", leaves=(Leaf(number=1 << 15, name=""),)), 1, "leaves.number"),
         (Example(name="", late=1 << 15), 2, "tagged fields.late"),
-        (Example(name=""), 4, "version not described"),
-        (Example(name=""), -1, "version not described"),
+        (Example(name=""), 4, "version not declared"),
+        (Example(name=""), -1, "version not declared"),
     ],
 )
 def test_unfit_values_are_not_encoded(message: Example, version: int, where: str) -> None:

@@ -116,13 +116,13 @@ async def test_plain_listener_with_tls_set(secured: Secured) -> None:
     """TLS at a plain listener raises TlsFailed with a hint at own_connection.tls."""
     line = await refusal(secured.broker.direct, {"tls": {"ca_file": secured.ca_file}}, TlsFailed)
     hint = "the listener may be plain, and own_connection.tls is set"
-    assert line == f"cannot be asked by TLS: it closed the connection: {hint}"
+    assert line == f"cannot be reached by TLS: it closed the connection: {hint}"
 
 
 async def test_untrusted_certificate(secured: Secured) -> None:
     """An untrusted broker certificate raises TlsFailed."""
     line = await refusal(secured.broker.sasl_client, {"tls": {}}, TlsFailed)
-    assert line.startswith("cannot be asked by TLS: its certificate is not trusted: ")
+    assert line.startswith("cannot be reached by TLS: its certificate is not trusted: ")
 
 
 async def test_missing_client_certificate(secured: Secured) -> None:

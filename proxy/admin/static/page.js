@@ -1,26 +1,28 @@
-// Keeps a page live, and the filter quick. The page works without it.
+// Keeps a page up to date, and applies the filter while the user types. The page works without this script.
 //
-// A page is asked for anew every few seconds, as it stands in the address bar, and what differs is put in place of what
-// was there. So there is one voice only that words and escapes, the server's; what it sends is parsed as a document of
-// its own, in which nothing runs, and a row keeps its focus as long as its key is there.
+// Every few seconds the script requests the page again, at the address in the address bar. It parses the reply as a
+// separate document, in which no script runs, and changes only what differs in the page that is shown. So only the
+// server formats and escapes text. An element with a `data-key` stays in place, and keeps its focus and its selection.
 
 "use strict";
 
 const main = document.querySelector("main");
 const button = document.getElementById("live");
-const told = document.getElementById("live-status");
+const liveStatus = document.getElementById("live-status");
 const filter = document.getElementById("filter");
-const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+const reducedMotion = window.matchMedia("(prefers-reduced-motion: reduce)");
 const period = Number(main.dataset.live) * 1000;
-const PATIENCE = 10_000; // Milliseconds until an answer is not waited for any longer.
-const TYPING = 250; // Milliseconds of quiet after which a filter is applied.
-const SHARE = 20; // What an answer took, so many times is waited before the next question: the sidecar has other work.
+const REPLY_TIMEOUT = 10_000; // Milliseconds until a request without a reply is aborted.
+const TYPING_PAUSE = 250; // Milliseconds without a key press after which the filter is applied.
+// The pause before the next request is at least this many times as long as the last request took. A page of many groups
+// takes the sidecar long, and the sidecar has other work.
+const PAUSE_FACTOR = 20;
 
 let live = true;
 let timer = 0;
-let asking = null;
+let currentRequest = null;
 let reachedAt = new Date();
-let took = 0;
+let requestMilliseconds = 0;
 
 function keyOf(node) {
   return node.dataset ? node.dataset.key : undefined;
@@ -33,7 +35,7 @@ function patch(old, fresh) {
   } else if (old.nodeType !== Node.ELEMENT_NODE) {
     old.data = fresh.data;
   } else {
-    if ("flash" in old.dataset && !calm.matches) {
+    if ("flash" in old.dataset && !reducedMotion.matches) {
       old.animate([{ backgroundColor: "var(--flash)" }, {}], 1500);
     }
     patchAttributes(old, fresh);
@@ -57,26 +59,26 @@ function patchChildren(old, fresh) {
     if (!wanted.has(keyOf(child))) child.remove();
     else if (keyOf(child) !== undefined) keyed.set(keyOf(child), child);
   }
-  let place = old.firstChild;
-  const drop = () => {
-    const next = place.nextSibling;
-    place.remove();
-    place = next;
+  let position = old.firstChild;
+  const removeAtPosition = () => {
+    const next = position.nextSibling;
+    position.remove();
+    position = next;
   };
   for (const node of [...fresh.childNodes]) {
     const key = keyOf(node);
-    const found = key !== undefined ? keyed.get(key) : place && keyOf(place) === undefined ? place : undefined;
+    const found = key !== undefined ? keyed.get(key) : position && keyOf(position) === undefined ? position : undefined;
     if (found === undefined) {
-      old.insertBefore(node, place);
+      old.insertBefore(node, position);
       continue;
     }
-    // Blanks that stood between rows: a row that has its place already must not be moved, or its selection is lost.
-    while (key !== undefined && place && keyOf(place) === undefined) drop();
-    if (found === place) place = place.nextSibling;
-    else old.insertBefore(found, place);
+    // Remove blanks between rows. A row that is already in its position must not be moved, or it loses its selection.
+    while (key !== undefined && position && keyOf(position) === undefined) removeAtPosition();
+    if (found === position) position = position.nextSibling;
+    else old.insertBefore(found, position);
     patch(found, node);
   }
-  while (place) drop();
+  while (position) removeAtPosition();
 }
 
 function show(html) {
@@ -87,44 +89,44 @@ function show(html) {
   if (document.activeElement !== focused && focused.isConnected) focused.focus({ preventScroll: true });
 }
 
-function tell(text, lost) {
-  told.classList.toggle("lost", lost);
-  if (told.textContent !== text) told.textContent = text;
+function showStatus(text, lost) {
+  liveStatus.classList.toggle("lost", lost);
+  if (liveStatus.textContent !== text) liveStatus.textContent = text;
 }
 
-function clock(at) {
+function formatTime(at) {
   return at.toISOString().slice(11, 19);
 }
 
 async function refresh() {
   clearTimeout(timer);
-  if (asking) asking.abort();
-  const mine = (asking = new AbortController());
-  const patience = setTimeout(() => mine.abort(), PATIENCE);
-  const began = performance.now();
-  let trouble = "Not reached";
+  if (currentRequest) currentRequest.abort();
+  const request = (currentRequest = new AbortController());
+  const timeout = setTimeout(() => request.abort(), REPLY_TIMEOUT);
+  const sentAt = performance.now();
+  let problem = "Not reached";
   try {
-    const answer = await fetch(location.href, { cache: "no-store", signal: mine.signal });
-    trouble = `Answered with status ${answer.status}`;
-    if (![200, 404].includes(answer.status)) throw new Error(trouble);
-    const html = await answer.text();
-    if (mine !== asking) return;
-    took = performance.now() - began;
+    const reply = await fetch(location.href, { cache: "no-store", signal: request.signal });
+    problem = `Answered with status ${reply.status}`;
+    if (![200, 404].includes(reply.status)) throw new Error(problem);
+    const html = await reply.text();
+    if (request !== currentRequest) return;
+    requestMilliseconds = performance.now() - sentAt;
     show(html);
     reachedAt = new Date();
-    tell("", false);
+    showStatus("", false);
   } catch (error) {
-    if (mine !== asking) return;
-    tell(`${trouble} since ${clock(reachedAt)}; trying again`, true);
+    if (request !== currentRequest) return;
+    showStatus(`${problem} since ${formatTime(reachedAt)}; trying again`, true);
   } finally {
-    clearTimeout(patience);
+    clearTimeout(timeout);
   }
   schedule();
 }
 
 function schedule() {
   clearTimeout(timer);
-  if (live && !document.hidden) timer = setTimeout(refresh, Math.max(period, SHARE * took));
+  if (live && !document.hidden) timer = setTimeout(refresh, Math.max(period, PAUSE_FACTOR * requestMilliseconds));
 }
 
 function setLive(on) {
@@ -134,16 +136,16 @@ function setLive(on) {
     refresh();
   } else {
     clearTimeout(timer);
-    tell(`Stopped at ${clock(reachedAt)}`, false);
+    showStatus(`Stopped at ${formatTime(reachedAt)}`, false);
   }
 }
 
 function applyFilter() {
-  const asked = new URLSearchParams();
+  const parameters = new URLSearchParams();
   for (const [name, value] of new FormData(filter)) {
-    if (value) asked.set(name, value);
+    if (value) parameters.set(name, value);
   }
-  const query = asked.toString();
+  const query = parameters.toString();
   history.replaceState(null, "", query ? `?${query}` : "./");
   refresh();
 }
@@ -153,7 +155,7 @@ function setUpFilter() {
   let typing = 0;
   filter.addEventListener("input", (event) => {
     clearTimeout(typing);
-    typing = setTimeout(applyFilter, event.target.type === "search" ? TYPING : 0);
+    typing = setTimeout(applyFilter, event.target.type === "search" ? TYPING_PAUSE : 0);
   });
   filter.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -161,8 +163,8 @@ function setUpFilter() {
     applyFilter();
   });
   document.addEventListener("keydown", (event) => {
-    const elsewhere = event.ctrlKey || event.metaKey || event.altKey;
-    if (event.key === "/" && !elsewhere && !event.target.closest("input, select, textarea")) {
+    const hasModifier = event.ctrlKey || event.metaKey || event.altKey;
+    if (event.key === "/" && !hasModifier && !event.target.closest("input, select, textarea")) {
       event.preventDefault();
       search.focus();
       search.select();

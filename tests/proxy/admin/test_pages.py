@@ -284,7 +284,7 @@ async def test_empty_pages_explain_themselves(app: ASGIApp) -> None:
     """Each page without entries explains why it is empty."""
     empty = admin()
     assert "No group is known yet" in (await page(empty, "/")).text
-    assert "None of 401 groups is like that" in (await page(app, "/?search=nothing-like-it")).text
+    assert "None of 401 groups matches the filter" in (await page(app, "/?search=nothing-like-it")).text
     assert "nothing on this page of the table any more" in (await page(app, "/?offset=10000")).text
     assert "Nobody was refused anything lately" in (await page(empty, "/refusals")).text
     assert "No group is known yet" in (await page(empty, "/status")).text

@@ -157,7 +157,7 @@ async def test_wrong_password_closes_old_connection(nursery: trio.Nursery, mecha
     """An old broker closes the connection at a wrong password, and the error says so."""
     address = await at(nursery, SaslBroker(newest_handshake=0).serve)
     line = await refusal(address, OwnConnection(sasl=sasl(mechanism, password=SecretStr("wrong"))))
-    assert line == f"closed the connection at a SASL token: it may not take {USER}'s password by {mechanism}"
+    assert line == f"closed the connection at a SASL token: it may have refused {USER}'s password by {mechanism}"
 
 
 @pytest.mark.parametrize("mechanism", SCRAM)
@@ -198,7 +198,7 @@ async def test_invalid_scram_message_is_no_proof(nursery: trio.Nursery, token: b
         ),
         (
             HangUp(),
-            f"closed the connection at SaslHandshake: it may not take {USER}'s password by PLAIN",
+            f"closed the connection at SaslHandshake: it may have refused {USER}'s password by PLAIN",
         ),
     ],
 )
@@ -329,7 +329,7 @@ async def test_certificate_name_must_match(nursery: trio.Nursery, authority: tru
     """The broker's certificate must name its address or the configured server name."""
     address = await at(nursery, by_tls(authority, lister(), NAME))
     line = await refusal(address, OwnConnection(tls=Tls(ca_file=ca_file)), TlsFailed)
-    assert line.startswith("cannot be asked by TLS: its certificate is not trusted: IP address mismatch")
+    assert line.startswith("cannot be reached by TLS: its certificate is not trusted: IP address mismatch")
     assert await groups_asked(address, OwnConnection(tls=Tls(ca_file=ca_file, server_name=NAME))) == GROUPS
 
 
@@ -340,7 +340,7 @@ async def test_certificate_must_be_trusted(nursery: trio.Nursery, authority: tru
     trustme.CA().cert_pem.write_to_path(str(stranger))
     for tls in (Tls(ca_file=stranger), Tls()):
         line = await refusal(address, OwnConnection(tls=tls), TlsFailed)
-        assert line.startswith("cannot be asked by TLS: its certificate is not trusted: ")
+        assert line.startswith("cannot be reached by TLS: its certificate is not trusted: ")
 
 
 @pytest.mark.parametrize("one_file", [True, False])
@@ -383,13 +383,13 @@ async def test_plain_listener_is_hinted(nursery: trio.Nursery) -> None:
     """A plain listener that closes the connection causes an error with a hint."""
     line = await refusal(await at(nursery, hang_up), OwnConnection(tls=Tls()), TlsFailed)
     hint = "the listener may be plain, and own_connection.tls is set"
-    assert line == f"cannot be asked by TLS: it closed the connection: {hint}"
+    assert line == f"cannot be reached by TLS: it closed the connection: {hint}"
 
 
 async def test_non_tls_reply_raises(nursery: trio.Nursery) -> None:
     """A reply that is not TLS raises TlsFailed with the reason."""
     line = await refusal(await at(nursery, say_no_tls), OwnConnection(tls=Tls()), TlsFailed)
-    assert line == "cannot be asked by TLS: wrong version number"
+    assert line == "cannot be reached by TLS: wrong version number"
 
 
 async def test_silent_listener_times_out(nursery: trio.Nursery) -> None:
@@ -417,7 +417,7 @@ async def test_unusable_tls_file_is_named(nursery: trio.Nursery, ca_file: Path, 
         (Tls(certificate_file=ca_file, key_file=junk), "key_file", junk),
     ):
         line = await refusal(address, OwnConnection(tls=tls), TlsFailed)
-        assert line.startswith(f"is not asked by TLS: own_connection.tls.{key}: {file} cannot be used: ")
+        assert line.startswith(f"cannot be reached by TLS: own_connection.tls.{key}: {file} cannot be used: ")
 
 
 async def test_encrypted_key_raises_without_prompt(
@@ -432,4 +432,4 @@ async def test_encrypted_key_raises_without_prompt(
     file = tmp_path / "own.pem"
     file.write_bytes(hidden + own.cert_chain_pems[0].bytes())
     line = await refusal(await at(nursery, echo), OwnConnection(tls=Tls(certificate_file=file)), TlsFailed)
-    assert line.startswith(f"is not asked by TLS: own_connection.tls.certificate_file: {file} cannot be used: ")
+    assert line.startswith(f"cannot be reached by TLS: own_connection.tls.certificate_file: {file} cannot be used: ")

@@ -81,7 +81,7 @@ async def test_closed_connection_is_reported(nursery: trio.Nursery, file: Path) 
     broker = BearerBroker(newest_handshake=0)
     broker._token = lambda token: None  # type: ignore[method-assign]
     line = await refusal(await at(nursery, broker.serve), own_with(file))
-    assert line == f"closed the connection at a SASL token: it may not take the token in {file} by OAUTHBEARER"
+    assert line == f"closed the connection at a SASL token: it may have refused the token in {file} by OAUTHBEARER"
 
 
 async def test_failed_handshake_sends_no_token(nursery: trio.Nursery, file: Path) -> None:

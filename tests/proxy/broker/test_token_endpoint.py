@@ -333,7 +333,7 @@ async def test_endpoint_is_asked_by_tls(nursery: trio.Nursery, tmp_path: Path, m
     address = await at(nursery, serve)
     url = f"https://{address}/token"
     line = await fault(address, token_endpoint_url=url)
-    assert line.startswith("cannot be asked by TLS: its certificate is not trusted: ")
+    assert line.startswith("cannot be reached by TLS: its certificate is not trusted: ")
     missing = tmp_path / "missing.pem"
     line = await fault(address, token_endpoint_url=url, ca_file=missing)
     assert line == f"{SECTION}.ca_file: {missing} cannot be used: no such file or directory"

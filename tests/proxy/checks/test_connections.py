@@ -136,7 +136,7 @@ def test_unusable_file_of_a_listener(authority: Authority, tmp_path: Path) -> No
     with kafka_port(broker(), server_context(authority, "127.0.0.1")) as port:
         found, succeeded = lines(listeners=[{**listener, "upstream": at(port)}])
         text = f"upstream_tls.ca_file: {tmp_path / 'absent'} cannot be used: no such file or directory"
-        assert found[0] == f"listeners.0 (A).upstream: {at(port)} is not asked by TLS: listeners.0 (A).{text}"
+        assert found[0] == f"listeners.0 (A).upstream: {at(port)} cannot be reached by TLS: listeners.0 (A).{text}"
         assert not succeeded
 
 
@@ -147,7 +147,7 @@ def test_untrusted_certificate(authority: Authority, tmp_path: Path) -> None:
     with kafka_port(broker(), server_context(authority, "127.0.0.1")) as port:
         found, succeeded = lines(listeners=[{**listener, "upstream": at(port)}])
         for line in found:
-            assert "cannot be asked by TLS: its certificate is not trusted: " in line
+            assert "cannot be reached by TLS: its certificate is not trusted: " in line
         assert not succeeded
 
 

@@ -316,7 +316,7 @@ async def test_truncated_log_is_reloaded(broker: LogBroker, autojump_clock: Mock
         await trio.sleep(1)
         assert side.states == {0: "owned", 1: "owned"}
         assert side.offset(GROUPS[0]) == 5
-    assert told(lines, "a partition was cut off: it is loaded anew")
+    assert told(lines, "offset out of range: a partition is loaded anew")
 
 
 async def test_changed_partition_count_resets_all(
@@ -417,7 +417,9 @@ async def test_denied_read_is_logged_and_retried(
         assert side.state.copy.manager.log.partitions.count is None
         await trio.sleep(600)
         assert len(broker.requests(MetadataRequest)) == 11
-        assert warnings(lines) == ["the sidecar may not read __consumer_offsets: it works from the wire and by asking"]
+        assert warnings(lines) == [
+            "the sidecar may not read __consumer_offsets: its copy follows the wire and the broker's answers"
+        ]
         assert told(lines, "reading") == []
         denials = [side.tail.denied]
         broker.topic_error, broker.granted = 0, True
