@@ -11,7 +11,7 @@ from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (
-    Answer,
+    AnswerInOrder,
     CopiedRequest,
     Forward,
     Origin,
@@ -37,10 +37,10 @@ class _GroupHandler(DecodingHandler):
     def _with_fallback(
         self, outcome: RequestOutcome, exchange: Exchange, fallback: Callable[[float], RequestOutcome]
     ) -> RequestOutcome:
-        """Returns the outcome. If an Answer, or a later Answer in its place, cannot be made, `fallback` decides what
-        happens instead. If the outcome of `fallback` cannot be made either, the connection ends.
+        """Returns the outcome. If an AnswerInOrder, or a later one in its place, cannot be made, `fallback` decides
+        what happens instead. If the outcome of `fallback` cannot be made either, the connection ends.
         """
-        if not isinstance(outcome, Answer):
+        if not isinstance(outcome, AnswerInOrder):
             return outcome
         answer = outcome
 
