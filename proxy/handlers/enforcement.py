@@ -96,7 +96,7 @@ class Enforcement:
         if not policies:
             return self._forward(exchange, now)
         case = _Case(exchange, header, origin)
-        if any(policy.confirms_with_broker for policy in policies):
+        if any(policy.depends_on_group for policy in policies):
             return AnswerInOrder(lambda at: self._check_access_and_judge(case, at))
         return self._apply_verdicts(
             [(policy, policy.judge(exchange.request, NOBODY, exchange.principal)) for policy in policies], case, now
