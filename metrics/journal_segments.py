@@ -1,8 +1,8 @@
-"""The journal: writes records to disk, in segments of JSON lines.
+"""Writes the records of the journal to disk, in segments of JSON lines.
 
-The journal has a bounded queue in memory, rotates the segments, limits their total size and age, and counts written and
-dropped records. `append` never waits for the disk. The journal does not raise disk errors. It counts them, and the next
-`write` tries again.
+`JournalSegments` has a bounded queue in memory, rotates the segments, limits their total size and age, and counts
+written and dropped records. `append` never waits for the disk. `write` does not raise disk errors. It counts them, and
+its next call tries again.
 
 One thread appends and one thread writes. They share only the queue. A segment is named
 ``.segment-<boot>-<number>.jsonl`` while it is written. When it is sealed, it is flushed to the disk and then renamed
@@ -120,7 +120,7 @@ def _seal_leftover(path: Path) -> None:
         _sync_folder(_show(path))
 
 
-class Journal:
+class JournalSegments:
     """Writes records to segments in a folder.
 
     Attributes:

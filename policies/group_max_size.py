@@ -115,7 +115,7 @@ class GroupMaxSize(Policy):
     name: ClassVar[str] = "group_max_size"
     Settings = GroupMaxSizeSettings
     judged_apis = frozenset({JoinGroupRequest.KEY, ConsumerGroupHeartbeatRequest.KEY})
-    confirms_with_broker = True
+    depends_on_group = True
     broker_error = ErrorCode.GROUP_MAX_SIZE_REACHED
 
     def __init__(self, settings: GroupMaxSizeSettings) -> None:

@@ -34,7 +34,7 @@ class OffsetMetadataMaxBytes(Policy):
     name: ClassVar[str] = "offset_metadata_max_bytes"
     Settings = OffsetMetadataSettings
     judged_apis = frozenset({OffsetCommitRequest.KEY, TxnOffsetCommitRequest.KEY})
-    confirms_with_broker = False
+    depends_on_group = False
     broker_error = ErrorCode.OFFSET_METADATA_TOO_LARGE
 
     def __init__(self, settings: OffsetMetadataSettings) -> None:

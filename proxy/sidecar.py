@@ -73,7 +73,7 @@ from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.scrape import Scraper
 from group_sidecar.proxy.runtime.service_manager import ServiceManager
 from group_sidecar.proxy.runtime.shared_snapshot import SharedSnapshot
-from group_sidecar.proxy.runtime.supervision import Supervisor, Task, innermost
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task, first_error
 from group_sidecar.proxy.runtime.wall_clock import WallClock
 from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
 from group_sidecar.proxy.tls.certificates import OwnCertificates
@@ -202,7 +202,7 @@ def _unwrap_listen_errors() -> Iterator[None]:
         refused, others = group.split(ListenError)
         if refused is None or others is not None:
             raise
-        raise innermost(refused) from None
+        raise first_error(refused) from None
 
 
 class Sidecar:

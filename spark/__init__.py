@@ -8,7 +8,8 @@
 - `store`, `batch_store`, `write_attempts`, `lease`, `segment_ledger`, `filesystem`: the tables on disk
 - `missed_segments`: finds segments that a stream did not read, and sidecars with the same id
 - `tables`, `queries/`: the tables, and the queries that fill them
-- `summaries`, `output`, `report/`: the output for people
+- `summaries`, `summary_queries`: the summaries of the tables, and the queries that fill them
+- `output`, `report/`: the output for people
 - `textfile`: metrics for node_exporter's textfile collector
 - `tables_page`: prints docs/tables.md
 """

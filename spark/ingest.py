@@ -108,10 +108,10 @@ def compute_tables(store: Store, hours: Collection[datetime]) -> None:
     records = store.records(hours)
 
     def compute(first: Table) -> None:
-        store.replace(first.name, first.ask(records, store.window), hours)
+        store.replace(first.name, first.query(records, store.window), hours)
         for table in TABLES.values():
             if table.source == first.name:
-                store.replace(table.name, table.ask(store.answers(first.name, hours), store.window), hours)
+                store.replace(table.name, table.query(store.read_hours(first.name, hours), store.window), hours)
 
     with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
         computations = [pool.submit(compute, table) for table in TABLES.values() if table.source == RECORDS]

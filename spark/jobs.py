@@ -235,7 +235,7 @@ class _MissedSegmentsChecker:
 
 def _show(read: Callable[[str], DataFrame], name: str, options: RunOptions) -> None:
     summary = SUMMARIES[name]
-    answer = summary.ask(read)
+    answer = summary.compute(read)
     if options.json:
         show_json(answer, summary)
     else:

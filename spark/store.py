@@ -11,7 +11,7 @@ moves a batch to its place. Only the process that holds the store's lease may wr
     _lease/                             the process that may write
     ledger/                             the segments that were read
     _attempts/<batch>.<attempt>/        a batch that is not in its place yet
-    _attempts/answers.<attempt>/        the rows of a table that are not in their place yet
+    _attempts/tables.<attempt>/         the rows of a table that are not in their place yet
 """
 
 import json
@@ -175,7 +175,7 @@ class Store:
             self.check_lease()
             self._hand_over(table, placed)
             return
-        attempt = self._attempts.folder("answers")
+        attempt = self._attempts.folder("tables")
         placed.write.partitionBy("day", "hour").parquet(self._folders.url(f"{attempt}/{table}"))
         for hour in hours:
             self.check_lease()
@@ -202,7 +202,7 @@ class Store:
             rows = rows.where(F.col("window") < F.lit(until))
         return rows.select(*self._schema(table).names)
 
-    def answers(self, table: str, hours: Iterable[datetime]) -> DataFrame:
+    def read_hours(self, table: str, hours: Iterable[datetime]) -> DataFrame:
         """Returns the rows of a table for these hours."""
         if self._format != PARQUET:
             hour = F.date_trunc("hour", F.col("window"))

@@ -19,10 +19,12 @@ from group_sidecar.spark.queries.rebalances_table import rebalances
 from group_sidecar.spark.queries.sidecars_table import sidecars
 from group_sidecar.spark.queries.windows import WINDOW
 
-__all__ = ["RECORDS", "TABLES", "WINDOW", "Table"]
+__all__ = ["RECORDS", "TABLES", "WINDOW", "Table", "TableReader"]
 
 RECORDS = "records"
 """The source of most tables."""
+TableReader = Callable[[str], DataFrame]
+"""Reads the rows of a table for a range of time, by its name: one of `TABLES`, or `quarantine`."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,16 @@ class Table:
 
     Attributes:
         name: the name of the table and of its folder.
-        ask: computes the table from the source's rows of one or more whole hours, and from the width of a window, such
-            as "5 minutes". The width divides an hour. A duplicate record counts once. The first column is `window`, the
-            beginning of the window.
+        query: computes the table from the source's rows of one or more whole hours, and from the width of a window,
+            such as "5 minutes". The width divides an hour. A duplicate record counts once. The first column is
+            `window`, the beginning of the window.
         keys: the columns that, with the window, identify a row.
         doc: the meaning of the table, in one line.
         source: the source of the table: `RECORDS`, or the name of another table.
     """
 
     name: str
-    ask: Callable[[DataFrame, str], DataFrame]
+    query: Callable[[DataFrame, str], DataFrame]
     keys: tuple[str, ...]
     doc: str
     source: str = RECORDS
@@ -48,7 +50,7 @@ class Table:
     def compute(self, records: DataFrame, width: str) -> DataFrame:
         """Computes the table from records. If its source is another table, that table is computed first."""
         source = records if self.source == RECORDS else TABLES[self.source].compute(records, width)
-        return self.ask(source, width)
+        return self.query(source, width)
 
 
 _VERDICT = ("group", "policy", "error_code")

@@ -99,7 +99,7 @@ class DeclaredColumn:
     meaning: str
 
 
-def columns(ask: Callable[..., Any]) -> tuple[DeclaredColumn, ...]:
+def columns(query: Callable[..., Any]) -> tuple[DeclaredColumn, ...]:
     """Returns the columns that a query's docstring declares, in their order.
 
     The section "Returns:" has an entry for each column: ``name TYPE: meaning`` or ``name TYPE or null: meaning``. The
@@ -108,9 +108,9 @@ def columns(ask: Callable[..., Any]) -> tuple[DeclaredColumn, ...]:
     Raises:
         ValueError: there is no such section, or an entry has another form.
     """
-    section = _SECTION.search(inspect.getdoc(ask) or "")
+    section = _SECTION.search(inspect.getdoc(query) or "")
     if section is None:
-        raise ValueError(f"the docstring of {ask.__qualname__} declares no columns")
+        raise ValueError(f"the docstring of {query.__qualname__} declares no columns")
     return tuple(_column(entry) for entry in _CONTINUED.sub(" ", section["lines"].strip()).splitlines())
 
 
@@ -155,7 +155,7 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION
     for table in TABLES.values():
-        yield from _entry(table.name, table.doc, table.ask)
+        yield from _entry(table.name, table.doc, table.query)
         yield f"\nKey: {', '.join(f'`{key}`' for key in ('window', *table.keys))}."
     yield _QUARANTINE
     yield from _table(columns(quarantined))
@@ -167,12 +167,12 @@ def _lines() -> Iterator[str]:
     yield from _table(record_columns())
     yield _SUMMARIES
     for summary in SUMMARIES.values():
-        yield from _entry(summary.name, summary.doc, summary.ask)
+        yield from _entry(summary.name, summary.doc, summary.compute)
 
 
-def _entry(name: str, doc: str, ask: Callable[..., Any]) -> Iterator[str]:
+def _entry(name: str, doc: str, query: Callable[..., Any]) -> Iterator[str]:
     yield f"\n### {name}\n\n{doc}\n"
-    yield from _table(columns(ask))
+    yield from _table(columns(query))
 
 
 def _table(declared: Iterable[DeclaredColumn]) -> Iterator[str]:

@@ -192,7 +192,7 @@ def _sums(table: DataFrame, key: str, value: str) -> dict[str, float]:
 
 def _sidecars(store: Store, window: datetime) -> dict[str, dict[str, float]]:
     end = window + store.width
-    sidecars = SUMMARIES["sidecars"].ask(lambda table: store.read(table, end - LOOK_BACK, end))
+    sidecars = SUMMARIES["sidecars"].compute(lambda table: store.read(table, end - LOOK_BACK, end))
     rows = sidecars.select("missing", "silent_seconds").collect()
     silent = sum(row["silent_seconds"] > store.width.total_seconds() for row in rows)
     return {

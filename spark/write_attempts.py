@@ -27,6 +27,11 @@ _FOLDER = "_attempts"
 _COMPLETE = "complete.json"
 """A file in the folder of an attempt. It exists once every line of the batch has been written there. It contains the
 number of lines, the hours of the records, and the folders of the quarantine that the batch replaces."""
+_STAGING = "taken"
+"""The folder of an attempt that contains the rows until they are moved to their batch store. Its name and that of
+`_STORE_COLUMN` are on disk: a new version completes the attempts of an older version that has died."""
+_STORE_COLUMN = "pile"
+"""The column with the name of the batch store to which a row is moved."""
 
 
 class LineCountError(Exception):
@@ -111,13 +116,14 @@ class WriteAttempts:
         folder = f"{_FOLDER}/{batch}.{attempt}"
         seen = Observation()
         rows = self._placed(batch, judged, now).observe(seen, F.count(F.lit(1)).alias("lines"))
-        rows.write.partitionBy("pile", "day", "hour").parquet(self._folders.url(f"{folder}/taken"))
+        staging = self._folders.url(f"{folder}/{_STAGING}")
+        rows.write.partitionBy(_STORE_COLUMN, "day", "hour").parquet(staging)
         lines = int(seen.get["lines"])
-        records, quarantined = self._count(self._folders.url(f"{folder}/taken"))
+        records, quarantined = self._count(staging)
         if lines != records + sum(quarantined.values()):
             written = records + sum(quarantined.values())
             raise LineCountError(f"batch {batch} has {lines} lines, and {written} were written to {folder}")
-        found = self._folders.hours(f"{folder}/taken/pile={self._records.name}")
+        found = self._folders.hours(_staged(batch, attempt, self._records))
         complete = {"lines": lines, "hours": [*map(hour_folder, found)], "replaced": [*replaced]}
         self._folders.write_new_file(f"{folder}/{_COMPLETE}", json.dumps(complete) + "\n")
         hours = self._publish(batch, attempt, complete)
@@ -168,7 +174,8 @@ class WriteAttempts:
         day, hour = day_and_hour(F.when(accepted, F.col("emitted_at")).otherwise(arrived))
         store_name = F.when(accepted, F.lit(self._records.name)).otherwise(F.lit(self._quarantine.name))
         name = F.when(~accepted, F.col("name") if requeued else new_name)
-        return judged.withColumns({"name": name, "pile": store_name, "day": day, "hour": hour}).drop("quarantine_hour")
+        placed = {"name": name, _STORE_COLUMN: store_name, "day": day, "hour": hour}
+        return judged.withColumns(placed).drop("quarantine_hour")
 
     def _publish(self, batch: Batch, attempt: str, complete: Mapping[str, Any]) -> set[datetime]:
         """Moves the lines of an attempt to their place. Returns the hours of the records.
@@ -179,9 +186,8 @@ class WriteAttempts:
             complete: the contents of the file that marks the attempt as complete. In stores of older versions it has
                 only the number of lines.
         """
-        taken = f"{_FOLDER}/{batch}.{attempt}/taken"
-        self._quarantine.add(batch, attempt, f"{taken}/pile={self._quarantine.name}")
-        hours = self._records.add(batch, attempt, f"{taken}/pile={self._records.name}")
+        self._quarantine.add(batch, attempt, _staged(batch, attempt, self._quarantine))
+        hours = self._records.add(batch, attempt, _staged(batch, attempt, self._records))
         self._quarantine.remove(complete.get("replaced", ()))
         # A process that died may have moved some hours already.
         return hours | {hour_of_folder(folder) for folder in complete.get("hours", ())}
@@ -207,3 +213,8 @@ class WriteAttempts:
         counted = files.parquet(*paths).groupBy("fault").count().collect()
         by_fault = {row["fault"]: row["count"] for row in counted}
         return by_fault.pop(None, 0), by_fault
+
+
+def _staged(batch: Batch, attempt: str, store: BatchStore) -> str:
+    """Returns the folder of an attempt with the rows that are moved to `store`."""
+    return f"{_FOLDER}/{batch}.{attempt}/{_STAGING}/{_STORE_COLUMN}={store.name}"

@@ -14,6 +14,6 @@
 - `exclusivity`: whether all clients reach the broker through this sidecar
 - `log_partitions`, `partition_log`: which partition stores a group, and the surviving records of one partition
 - `awaited_tombstones`, `log_ends`: deletions whose tombstones were not read yet, and where partitions begin and end
-- `client_hosts`: the real hosts of members, in place of the sidecar's address, and their principals
+- `client_hosts`: the true hosts of members, in place of the sidecar's address, and their principals
 - `metadata_budget`, `bounded_ids`, `bounded_table`: limits on the memory that clients can make the copy use
 """

@@ -19,6 +19,7 @@ What is known:
 The sidecar's own requests:
 
 - `own_connections`: connects to the broker; `kafka_client`, `authentication`: a connection, and its TLS and SASL
+- `broker_errors`: why a connection or a request failed
 - `port_protocol`: which protocol a port speaks
 - `credential_files`: reads the files with passwords and tokens
 - `bearer_tokens`, `token_endpoint`, `http_client`: tokens for OAUTHBEARER, from a file or over HTTP

@@ -28,19 +28,16 @@ from group_sidecar.proxy.broker.bearer_tokens import (
     TokenFile,
     bearer_exchange,
 )
-from group_sidecar.proxy.broker.credential_files import CredentialUnavailable, secret_text
-from group_sidecar.proxy.broker.kafka_client import (
-    DEFAULT_TIMEOUT,
+from group_sidecar.proxy.broker.broker_errors import (
     AuthenticationFailed,
     BrokerClosed,
     BrokerError,
-    KafkaClient,
-    Secure,
     TlsFailed,
-    connect,
     error_name,
     tls_reason,
 )
+from group_sidecar.proxy.broker.credential_files import CredentialUnavailable, secret_text
+from group_sidecar.proxy.broker.kafka_client import DEFAULT_TIMEOUT, KafkaClient, Secure, connect
 from group_sidecar.proxy.broker.token_endpoint import TokenEndpoint
 from group_sidecar.proxy.config.own_connection import OAUTHBEARER, OwnConnection, Sasl, Tls
 from group_sidecar.proxy.runtime.addresses import Address

@@ -14,9 +14,10 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest,
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
+from group_sidecar.proxy.broker.broker_errors import BrokerError
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_queries import DESCRIBE_GROUPS_MAX_VERSION
-from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, BrokerError, KafkaClient
+from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, KafkaClient
 from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log

@@ -30,7 +30,8 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponsePartition,
 )
 from group_sidecar.coordinator.model.views import TopicPartition
-from group_sidecar.proxy.broker.kafka_client import BrokerRefused, KafkaClient
+from group_sidecar.proxy.broker.broker_errors import BrokerRefused
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.runtime.addresses import Address
 
 START_OF_LOG, END_OF_LOG = -2, -1

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 import h11
 import trio
 
-from group_sidecar.proxy.broker.kafka_client import connect_failure, tls_reason
+from group_sidecar.proxy.broker.broker_errors import connect_failure, tls_reason
 
 _CHUNK = 65_536
 _PORTS = {"https": 443, "http": 80}

@@ -1,15 +1,11 @@
 """A small Kafka client: one connection to one broker, one request at a time.
 
 The client connects, negotiates versions, matches each reply to its request, and knows when a session must be
-authenticated again. Each exception has one line of text. The client never retries. TLS and SASL are in
-`authentication`. Traffic of the sidecar's clients never passes here.
-
-The file has more than 400 lines because each way to fail has its own exception and its own text.
+authenticated again. The client never retries. TLS and SASL are in `authentication`, and the exceptions in
+`broker_errors`. Traffic of the sidecar's clients never passes here.
 """
 
 import math
-import os
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
@@ -26,6 +22,16 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.metrics.installed_version import installed_version
 from group_sidecar.proxy.broker.added_versions import Versions
+from group_sidecar.proxy.broker.broker_errors import (
+    BrokerClosed,
+    BrokerRefused,
+    BrokerTimeout,
+    BrokerUnreachable,
+    TlsFailed,
+    UnsupportedApi,
+    connect_failure,
+    tls_reason,
+)
 from group_sidecar.proxy.runtime.addresses import Address
 
 CLIENT_ID = "kafka-group-sidecar"
@@ -48,60 +54,6 @@ _TLS_ALERT = b"\x15\x03"
 _HTTP = b"HTTP"
 _API_VERSIONS_VERSION = 3  # v3 names the client (KIP-511); v4 only changes features.
 _EMPTY_DESCRIBE_GROUPS = DescribeGroupsRequest(groups=())  # The shortest request that Kafka 0.9 knows.
-
-
-class BrokerError(Exception):
-    """A broker did not answer as expected. The text is one line that names the broker.
-
-    Attributes:
-        may_require: what the listener may require that the client did not use: "SASL", "TLS", or nothing.
-    """
-
-    def __init__(self, text: str, may_require: str = "") -> None:
-        super().__init__(text)
-        self.may_require = may_require
-
-
-class BrokerUnreachable(BrokerError):
-    """No connection could be opened."""
-
-
-class BrokerClosed(BrokerError):
-    """The connection was closed before the reply was complete, or an earlier request on the connection failed."""
-
-
-class BrokerTimeout(BrokerError):
-    """No reply arrived in time."""
-
-
-class UnsupportedApi(BrokerError):
-    """The broker has no suitable version of an API."""
-
-
-class BrokerRefused(BrokerError):
-    """The broker answered with an error; `code` is Kafka's."""
-
-    def __init__(self, what: str, code: int, message: str | None = None) -> None:
-        super().__init__(f"{what}: {error_name(code)}{f': {message}' if message else ''}")
-        self.code = code
-
-
-class TlsFailed(BrokerError):
-    """The broker is reachable, but the TLS handshake failed or TLS broke off."""
-
-
-class AuthenticationFailed(BrokerError):
-    """The broker rejects the sidecar's credentials, or the credentials could not be sent."""
-
-
-def tls_reason(error: BaseException) -> str:
-    """Returns why TLS broke the stream, or an empty string if TLS was not the cause."""
-    cause = error.__cause__
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {cause.verify_message}"
-    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
-        return (cause.reason or str(cause)).replace("_", " ").lower()
-    return ""
 
 
 Secure = Callable[[trio.abc.Stream, Address], Awaitable[trio.abc.Stream]]
@@ -404,29 +356,6 @@ async def _open(address: Address, timeout: float) -> trio.abc.Stream:  # noqa: A
         raise BrokerUnreachable(f"{address} cannot be reached: no connection within {timeout:g} s") from None
     except (OSError, ValueError, OverflowError) as error:  # ValueError, OverflowError: the name or the port is invalid.
         raise BrokerUnreachable(f"{address} cannot be reached: {connect_failure(error)}") from None
-
-
-def error_name(code: int) -> str:
-    """Returns Kafka's name of an error with its code, or only the code if `ErrorCode` does not contain it."""
-    try:
-        return f"{ErrorCode(code).name} ({code})"
-    except ValueError:
-        return f"error {code}"
-
-
-def connect_failure(error: Exception) -> str:
-    """Returns why no connection could be opened.
-
-    If all addresses of a name fail, trio raises one error around the others.
-    """
-    inner = error.__cause__
-    if isinstance(inner, ExceptionGroup):
-        inner = inner.exceptions[0]
-    cause = inner if isinstance(inner, OSError) else error
-    if not isinstance(cause, OSError):
-        return str(cause)
-    # Errors of name resolution have negative numbers and good texts. Texts from trio repeat the address.
-    return os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror or str(cause)
 
 
 def _api_versions_request() -> ApiVersionsRequest:

@@ -24,8 +24,9 @@ from group_sidecar.codecs.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from group_sidecar.coordinator.state.log_partitions import partition_for
+from group_sidecar.proxy.broker.broker_errors import BrokerRefused
 from group_sidecar.proxy.broker.group_queries import START_OF_LOG, Node, metadata, nodes_of
-from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, BrokerRefused, KafkaClient
+from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, KafkaClient
 
 _LEADER_ONLY_UNTIL = 10  # Fetch (KIP-392): followers may answer later versions.
 _WHOLE_SINCE = 3  # Fetch (KIP-74): max_bytes limits the whole reply, and the first batch is complete despite it.

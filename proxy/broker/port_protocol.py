@@ -6,7 +6,8 @@ from enum import StrEnum
 import trio
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, connect
+from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerError
+from group_sidecar.proxy.broker.kafka_client import connect
 from group_sidecar.proxy.runtime.addresses import Address
 
 ATTEMPT_SECONDS = 2.0

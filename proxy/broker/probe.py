@@ -17,6 +17,15 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.coordinator.model.views import TopicPartition
 from group_sidecar.proxy.broker.authentication import setting_hint
+from group_sidecar.proxy.broker.broker_errors import (
+    AuthenticationFailed,
+    BrokerClosed,
+    BrokerError,
+    BrokerRefused,
+    BrokerTimeout,
+    BrokerUnreachable,
+    TlsFailed,
+)
 from group_sidecar.proxy.broker.group_queries import (
     LISTS_ALL_GROUPS,
     PARTITIONS_PER_REQUEST,
@@ -25,16 +34,7 @@ from group_sidecar.proxy.broker.group_queries import (
     log_ends,
     log_starts,
 )
-from group_sidecar.proxy.broker.kafka_client import (
-    AuthenticationFailed,
-    BrokerClosed,
-    BrokerError,
-    BrokerRefused,
-    BrokerTimeout,
-    BrokerUnreachable,
-    KafkaClient,
-    TlsFailed,
-)
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.leaders import LeaderPartitions
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.backoff import Backoff

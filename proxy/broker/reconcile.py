@@ -20,10 +20,11 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.proxy.broker.background_jobs import ask_and_learn, describe_and_learn, run_background_job
+from group_sidecar.proxy.broker.broker_errors import UnsupportedApi
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.existing_topic_ids import TopicIds
 from group_sidecar.proxy.broker.group_queries import LISTS_ALL_GROUPS, describe_acls_error
-from group_sidecar.proxy.broker.kafka_client import KafkaClient, UnsupportedApi
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.broker.topic_names import TopicNames
 from group_sidecar.proxy.runtime.backoff import RetrySchedule

@@ -23,6 +23,7 @@ from group_sidecar.codecs.messages.consumer_group_describe import (
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchResponsePartition
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, TopicPartition
+from group_sidecar.proxy.broker.broker_errors import BrokerError, BrokerRefused
 from group_sidecar.proxy.broker.group_queries import (
     Node,
     brokers,
@@ -32,7 +33,7 @@ from group_sidecar.proxy.broker.group_queries import (
     listed_groups,
     log_ends,
 )
-from group_sidecar.proxy.broker.kafka_client import BrokerError, BrokerRefused, KafkaClient
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.commandline.broker_connections import connect_to_bootstrap, connect_to_broker
 from group_sidecar.proxy.commandline.client_properties import NO_PROPERTIES, ClientProperties
 from group_sidecar.proxy.commandline.results import (

@@ -10,7 +10,7 @@ import typer
 from outcome import Error, Outcome, Value
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.proxy.broker.kafka_client import BrokerClosed, BrokerError, BrokerTimeout, BrokerUnreachable
+from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerError, BrokerTimeout, BrokerUnreachable
 from group_sidecar.proxy.commandline.broker_connections import WrongProtocol
 from group_sidecar.proxy.commandline.broker_queries import BrokerQueries
 from group_sidecar.proxy.commandline.results import (

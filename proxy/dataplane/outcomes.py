@@ -187,7 +187,7 @@ class Forward(NamedTuple):
     frame: bytes | None = None
 
 
-class Answer(NamedTuple):
+class AnswerInOrder(NamedTuple):
     """Answer the request when all earlier requests have their replies.
 
     Attributes:
@@ -200,7 +200,7 @@ class Answer(NamedTuple):
     inject: Sequence[tuple[bytes, PendingReply]] = ()
 
 
-RequestOutcome: TypeAlias = Pass | Forward | Answer | HangUp
+RequestOutcome: TypeAlias = Pass | Forward | AnswerInOrder | HangUp
 """What happens to a request."""
 
 

@@ -44,7 +44,7 @@ from group_sidecar.proxy.dataplane.framing import (
 from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME
 from group_sidecar.proxy.dataplane.outcomes import (
     OPAQUE,
-    Answer,
+    AnswerInOrder,
     CopiedRequest,
     Dispatcher,
     Forward,
@@ -122,7 +122,7 @@ class SessionLimits(NamedTuple):
 
 
 class _PendingAnswer(NamedTuple):
-    answer: Answer
+    answer: AnswerInOrder
     request: bytes
     since: float
 
@@ -593,7 +593,7 @@ class Session:
 
     def _apply_outcome(self, outcome: RequestOutcome, request: bytes, since: float | None = None) -> None:
         since = self._now if since is None else since
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, AnswerInOrder):
             for frame, pending in outcome.inject:
                 self._send(frame, pending, self._now, injected=True)
             self._pending_answer = _PendingAnswer(outcome, request, since)

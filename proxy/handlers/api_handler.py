@@ -5,6 +5,7 @@ to handle the reply returns a subclass of `PendingReply`.
 """
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from group_sidecar.codecs.errors import TooManyElements
 from group_sidecar.metrics.listener_counters import CloseReason
@@ -51,6 +52,15 @@ class ApiHandler(ABC):
         raise NotImplementedError
 
 
+class DecodingParts(NamedTuple):
+    """What the handlers that decode requests share."""
+
+    policies: ActivePolicies
+    versions: OfferedVersions
+    observer: Observer
+    disconnector: Disconnector
+
+
 class DecodingHandler(ApiHandler):
     """Decodes the requests that were held. It fails open: a request that cannot be decoded is forwarded.
 
@@ -58,19 +68,12 @@ class DecodingHandler(ApiHandler):
     request has too many elements.
     """
 
-    def __init__(
-        self,
-        action: FrameAction,
-        policies: ActivePolicies,
-        versions: OfferedVersions,
-        observer: Observer,
-        disconnector: Disconnector,
-    ) -> None:
+    def __init__(self, action: FrameAction, parts: DecodingParts) -> None:
         super().__init__(action)
-        self._policies = policies
-        self._versions = versions
-        self._observer = observer
-        self._disconnector = disconnector
+        self._policies = parts.policies
+        self._versions = parts.versions
+        self._observer = parts.observer
+        self._disconnector = parts.disconnector
 
     def must_be_decoded(self, api_key: int, version: int) -> bool:
         """See ApiHandler.

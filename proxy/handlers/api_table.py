@@ -10,7 +10,7 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.tail_rewrite import TAIL_APIS
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD
-from group_sidecar.proxy.handlers.api_handler import ApiHandler
+from group_sidecar.proxy.handlers.api_handler import ApiHandler, DecodingParts
 from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
 from group_sidecar.proxy.handlers.broker_questions import BrokerQuestions
 from group_sidecar.proxy.handlers.disconnect import Disconnector
@@ -91,16 +91,16 @@ class ApiTable:
     def _decoding_handlers(self, state: BrokerState) -> _Rows:
         """Yields the handlers that decode requests."""
         copy, access, replies = state.copy, self._access, self.replies
-        judged = state.active_policies, state.versions, self.observer, self._disconnector
-        yield DEFERRED_APIS, GroupRequests(COPY, *judged, self.enforcement, replies)
-        yield exchange_events.REQUEST_EVENT_KEYS, GroupRequests(HOLD, *judged, self.enforcement, replies)
+        parts = DecodingParts(state.active_policies, state.versions, self.observer, self._disconnector)
+        yield DEFERRED_APIS, GroupRequests(COPY, parts, self.enforcement, replies)
+        yield exchange_events.REQUEST_EVENT_KEYS, GroupRequests(HOLD, parts, self.enforcement, replies)
         questions = BrokerQuestions(copy, state.versions, state.authorization, replies, state.traffic)
         answers = LocalAnswers(
             self._reasons, self._reply_builder, questions, self._read_access, copy, state.samples, state.traffic
         )
-        yield LOCAL_APIS, GroupQuestions(*judged, answers, questions)
+        yield LOCAL_APIS, GroupQuestions(parts, answers, questions)
         gateway = state.advertise is not None
-        yield SASL_APIS, SaslRequests(*judged, access, replies.decode_limits, gateway=gateway)
+        yield SASL_APIS, SaslRequests(parts, access, replies.decode_limits, gateway=gateway)
 
     def _forwarding_handlers(self, state: BrokerState) -> _Rows:
         """Yields the handlers that forward requests without decoding them."""

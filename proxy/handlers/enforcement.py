@@ -27,7 +27,7 @@ from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePart
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_queries import DESCRIBE_GROUPS_MAX_VERSION
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
-from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Origin, PendingReply, RequestOutcome
+from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Forward, HangUp, Origin, PendingReply, RequestOutcome
 from group_sidecar.proxy.handlers.error_replies import ThrottleBackoff, error_reply
 from group_sidecar.proxy.handlers.group_read_access import GroupReadAccess
 from group_sidecar.proxy.handlers.injected_requests import (
@@ -96,8 +96,8 @@ class Enforcement:
         if not policies:
             return self._forward(exchange, now)
         case = _Case(exchange, header, origin)
-        if any(policy.confirms_with_broker for policy in policies):
-            return Answer(lambda at: self._check_access_and_judge(case, at))
+        if any(policy.depends_on_group for policy in policies):
+            return AnswerInOrder(lambda at: self._check_access_and_judge(case, at))
         return self._apply_verdicts(
             [(policy, policy.judge(exchange.request, NOBODY, exchange.principal)) for policy in policies], case, now
         )
@@ -123,7 +123,7 @@ class Enforcement:
         question = self._read_access.question(
             case.group_id, case.header, case.origin, now, lambda: denials.append(True)
         )
-        return Answer(
+        return AnswerInOrder(
             lambda at: Forward(self._replies.pending(case.exchange)) if denials else self._judge(case, at), (question,)
         )
 
@@ -140,7 +140,7 @@ class Enforcement:
         if unconfirmed and asked < MAX_CONFIRMATIONS:
             for name in unconfirmed:
                 self._traffic.policy_confirmed(name)
-            return Answer(lambda at: self._judge(case, at, asked + 1), (self._description(case, now),))
+            return AnswerInOrder(lambda at: self._judge(case, at, asked + 1), (self._description(case, now),))
         return self._apply_verdicts(judged, case, now)
 
     def _apply_verdicts(self, judged: Iterable[tuple[Policy, Verdict]], case: _Case, now: float) -> RequestOutcome:
@@ -173,7 +173,7 @@ class Enforcement:
         wait = self._throttle_backoff.refused(case.origin.number, case.group_id, now)
         reply = error_reply(exchange.request, exchange.version, refusal.error_code, refusal.message, wait)
         frame = encode_reply(reply, exchange.version, header.correlation_id)
-        return Answer(lambda _: frame, (self._removal(refusal.remove, case),) if refusal.remove else ())
+        return AnswerInOrder(lambda _: frame, (self._removal(refusal.remove, case),) if refusal.remove else ())
 
     def _report_refusal(self, policy: Policy, refusal: Refusal, case: _Case, now: float) -> None:
         self._copy.refused(

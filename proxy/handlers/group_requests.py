@@ -7,23 +7,19 @@ from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.headers import decode_request_header
 from group_sidecar.codecs.schema import decode_start
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.policies.active_policies import ActivePolicies
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (
-    Answer,
+    AnswerInOrder,
     CopiedRequest,
     Forward,
     Origin,
     PendingReply,
     RequestOutcome,
 )
-from group_sidecar.proxy.handlers.api_handler import DecodingHandler
+from group_sidecar.proxy.handlers.api_handler import DecodingHandler, DecodingParts
 from group_sidecar.proxy.handlers.broker_questions import BrokerQuestions
-from group_sidecar.proxy.handlers.disconnect import Disconnector
 from group_sidecar.proxy.handlers.enforcement import Enforcement
 from group_sidecar.proxy.handlers.local_answers import LocalAnswers
-from group_sidecar.proxy.handlers.observer import Observer
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 
 
@@ -37,10 +33,10 @@ class _GroupHandler(DecodingHandler):
     def _with_fallback(
         self, outcome: RequestOutcome, exchange: Exchange, fallback: Callable[[float], RequestOutcome]
     ) -> RequestOutcome:
-        """Returns the outcome. If an Answer, or a later Answer in its place, cannot be made, `fallback` decides what
-        happens instead. If the outcome of `fallback` cannot be made either, the connection ends.
+        """Returns the outcome. If an AnswerInOrder, or a later one in its place, cannot be made, `fallback` decides
+        what happens instead. If the outcome of `fallback` cannot be made either, the connection ends.
         """
-        if not isinstance(outcome, Answer):
+        if not isinstance(outcome, AnswerInOrder):
             return outcome
         answer = outcome
 
@@ -59,16 +55,9 @@ class GroupRequests(_GroupHandler):
     """Handles requests that are forwarded unless a policy refuses them."""
 
     def __init__(
-        self,
-        action: FrameAction,
-        policies: ActivePolicies,
-        versions: OfferedVersions,
-        observer: Observer,
-        disconnector: Disconnector,
-        enforcement: Enforcement,
-        replies: ExchangeReplies,
+        self, action: FrameAction, parts: DecodingParts, enforcement: Enforcement, replies: ExchangeReplies
     ) -> None:
-        super().__init__(action, policies, versions, observer, disconnector)
+        super().__init__(action, parts)
         self._enforcement = enforcement
         self._replies = replies
         self._decode_limits = replies.decode_limits
@@ -94,16 +83,8 @@ class GroupRequests(_GroupHandler):
 class GroupQuestions(_GroupHandler):
     """Handles requests that only ask about groups."""
 
-    def __init__(
-        self,
-        policies: ActivePolicies,
-        versions: OfferedVersions,
-        observer: Observer,
-        disconnector: Disconnector,
-        local_answers: LocalAnswers,
-        questions: BrokerQuestions,
-    ) -> None:
-        super().__init__(HOLD, policies, versions, observer, disconnector)
+    def __init__(self, parts: DecodingParts, local_answers: LocalAnswers, questions: BrokerQuestions) -> None:
+        super().__init__(HOLD, parts)
         self._local_answers = local_answers
         self._questions = questions
 

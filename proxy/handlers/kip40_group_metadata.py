@@ -45,7 +45,7 @@ from group_sidecar.proxy.broker import address_rewrite
 from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
-from group_sidecar.proxy.dataplane.outcomes import Answer, HangUp, Origin
+from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, HangUp, Origin
 from group_sidecar.proxy.handlers.disconnect import Disconnector
 from group_sidecar.proxy.handlers.fallback_reasons import FallbackReasons
 from group_sidecar.proxy.handlers.observer import Observer
@@ -108,7 +108,7 @@ class Kip40GroupMetadata:
         """Whether a request with the API key of FindCoordinator is a GroupMetadata request."""
         return version == KIP40_VERSION and self._enabled
 
-    def decide(self, frame: bytes, origin: Origin, now: float) -> Answer | HangUp:
+    def decide(self, frame: bytes, origin: Origin, now: float) -> AnswerInOrder | HangUp:
         """Returns what happens to a GroupMetadata request. `frame`: without its length."""
         try:
             header, body = decode_request_header(frame, flexible=False)
@@ -118,7 +118,7 @@ class Kip40GroupMetadata:
         correlation, client_id = header.correlation_id, header.client_id or ""
         exchange = self._observer.exchange(request, KIP40_VERSION, correlation, client_id, origin, now)
 
-        def answer(at: float) -> Answer:
+        def answer(at: float) -> AnswerInOrder:
             def can_answer(question: Struct) -> bool:
                 asked = replace(exchange, request=question, version=DESCRIBE_GROUPS_VERSION)
                 return self._reasons.fallback_reason(asked, origin, at) is None
@@ -128,7 +128,7 @@ class Kip40GroupMetadata:
             ).steps()
             return relay(steps, exchange, header, self._copy, self._replies, at)
 
-        return Answer(answer)
+        return AnswerInOrder(answer)
 
 
 class _AnswerSteps:

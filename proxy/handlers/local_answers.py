@@ -11,7 +11,7 @@ from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.verification import SampleQueue
-from group_sidecar.proxy.dataplane.outcomes import Answer, Origin, Pass, PendingReply, RequestOutcome
+from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Origin, Pass, PendingReply, RequestOutcome
 from group_sidecar.proxy.handlers.broker_questions import BrokerQuestions
 from group_sidecar.proxy.handlers.fallback_reasons import FallbackReasons
 from group_sidecar.proxy.handlers.group_read_access import GroupReadAccess
@@ -68,7 +68,7 @@ class LocalAnswers:
             if not self._reasons.asks_first(exchange, reason):
                 return self._fall_back(exchange, header, reason, now)
             asked.append(self._read_access.service_question(header))
-        return Answer(lambda at: self._answer_or_ask(question, exchange, header, origin, at), asked)
+        return AnswerInOrder(lambda at: self._answer_or_ask(question, exchange, header, origin, at), asked)
 
     def _answer_or_ask(
         self, question: CachedRequest, exchange: Exchange, header: RequestHeader, origin: Origin, now: float

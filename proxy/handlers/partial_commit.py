@@ -29,7 +29,7 @@ from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.policies.verdicts import RefusePartitions
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
-from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Origin, Reply, RequestOutcome
+from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Forward, HangUp, Origin, Reply, RequestOutcome
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies, PendingExchange
 from group_sidecar.proxy.handlers.reply_rewriter import decode_reply
 
@@ -57,7 +57,7 @@ def without_refused_partitions(
     topics = tuple(topic for topic in left if topic.partitions)
     if not topics:
         frame = encode_reply(_of_all(original, refusal.error_code), exchange.version, header.correlation_id)
-        return Answer(lambda _: frame)
+        return AnswerInOrder(lambda _: frame)
     rest = replace(original, topics=topics)
     pending = PartialCommit(replace(exchange, request=rest), replies, original, refusal)
     return Forward(pending, encode_request(rest, header))

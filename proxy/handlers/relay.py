@@ -18,7 +18,7 @@ from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
-from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Answer, Origin, PendingReply, Reply
+from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, AnswerInOrder, Origin, PendingReply, Reply
 from group_sidecar.proxy.handlers.injected_requests import RELAY_CORRELATION, encode_injected
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 from group_sidecar.proxy.handlers.reply_rewriter import decode_reply
@@ -71,7 +71,7 @@ class PendingRelay(PendingReply):
 
 def relay(
     steps: Steps, exchange: Exchange, header: RequestHeader, copy: CoordinatorCopy, replies: ExchangeReplies, now: float
-) -> Answer:
+) -> AnswerInOrder:
     """Answers a client's question by sending other requests to the broker. Call it when the question's turn has come.
 
     Args:
@@ -97,17 +97,17 @@ class _Relay:
         self._replies: list[Struct] = []
         self._asked = 0
 
-    def ask(self, now: float, advance: Callable[[], Sequence[BrokerRequest]]) -> Answer:
+    def ask(self, now: float, advance: Callable[[], Sequence[BrokerRequest]]) -> AnswerInOrder:
         """Returns an answer that sends the next requests, or that is the client's reply if no request is left."""
         try:
             asked = advance()
         except StopIteration as done:
             frame = encode_reply(done.value, self._exchange.version, self._header.correlation_id)
-            return Answer(lambda _: frame)
+            return AnswerInOrder(lambda _: frame)
         self._replies, self._asked = [], len(asked)
-        return Answer(self._continue, [self._question(each, now) for each in asked])
+        return AnswerInOrder(self._continue, [self._question(each, now) for each in asked])
 
-    def _continue(self, now: float) -> Answer:
+    def _continue(self, now: float) -> AnswerInOrder:
         if len(self._replies) < self._asked:
             return self.ask(now, lambda: self._steps.throw(UnreadableReply()))
         return self.ask(now, lambda: self._steps.send(self._replies))

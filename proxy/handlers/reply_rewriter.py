@@ -13,7 +13,7 @@ from group_sidecar.codecs.headers import split_reply
 from group_sidecar.codecs.messages.metadata import MetadataResponse
 from group_sidecar.codecs.messages.produce import ProduceResponse
 from group_sidecar.codecs.schema import Struct, decode_start, encode
-from group_sidecar.coordinator.state.client_hosts import reply_with_true_hosts
+from group_sidecar.coordinator.answers.true_hosts import reply_with_true_hosts
 from group_sidecar.proxy.broker import address_rewrite
 from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings

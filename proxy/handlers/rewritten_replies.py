@@ -20,7 +20,7 @@ from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
 from group_sidecar.proxy.dataplane.framing import EDIT, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (
     UNCHANGED,
-    Answer,
+    AnswerInOrder,
     HangUp,
     HeldOrForwarded,
     Origin,
@@ -108,12 +108,12 @@ class ApiVersionsRequests(RewrittenReplies):
         """See ApiHandler."""
         return self.undecoded(api_key, version, None) if version in APIS[_API_VERSIONS].versions else HOLD
 
-    def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> Answer:
+    def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> AnswerInOrder:
         """See ApiHandler."""
         number = int.from_bytes(frame[4:8], "big", signed=True)
         if self._versions.is_kafka_0_9:
-            return Answer(lambda at: self._replies.reply_for_kafka_0_9(version, number))
-        return Answer(lambda at: self._replies.unsupported(number, version))
+            return AnswerInOrder(lambda at: self._replies.reply_for_kafka_0_9(version, number))
+        return AnswerInOrder(lambda at: self._replies.unsupported(number, version))
 
 
 class TailRewriter:

@@ -7,9 +7,7 @@ from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequ
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.metrics.listener_counters import CloseReason
-from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.proxy.broker.client_access import ClientAccess
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.broker.principals import SASL_ROUNDS, SentToken
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
 from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
@@ -23,10 +21,8 @@ from group_sidecar.proxy.dataplane.outcomes import (
     Reply,
     RequestOutcome,
 )
-from group_sidecar.proxy.handlers.api_handler import DecodingHandler
+from group_sidecar.proxy.handlers.api_handler import DecodingHandler, DecodingParts
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
-from group_sidecar.proxy.handlers.disconnect import Disconnector
-from group_sidecar.proxy.handlers.observer import Observer
 from group_sidecar.proxy.handlers.reply_rewriter import decode_reply
 
 SASL_APIS = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
@@ -43,17 +39,9 @@ class SaslRequests(DecodingHandler):
     """
 
     def __init__(
-        self,
-        policies: ActivePolicies,
-        versions: OfferedVersions,
-        observer: Observer,
-        disconnector: Disconnector,
-        access: ClientAccess,
-        decode_limits: DecodeLimits,
-        *,
-        gateway: bool,
+        self, parts: DecodingParts, access: ClientAccess, decode_limits: DecodeLimits, *, gateway: bool
     ) -> None:
-        super().__init__(HOLD, policies, versions, observer, disconnector)
+        super().__init__(HOLD, parts)
         self._access = access
         self._decode_limits = decode_limits
         self._gateway = gateway

@@ -24,16 +24,16 @@ from group_sidecar.codecs.messages.produce import (
 )
 from group_sidecar.metrics.records import Record
 from group_sidecar.proxy.broker.authentication import setting_hint
-from group_sidecar.proxy.broker.group_queries import Node
-from group_sidecar.proxy.broker.kafka_client import (
+from group_sidecar.proxy.broker.broker_errors import (
     AuthenticationFailed,
     BrokerError,
     BrokerRefused,
     BrokerUnreachable,
-    KafkaClient,
     UnsupportedApi,
     error_name,
 )
+from group_sidecar.proxy.broker.group_queries import Node
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.log_queries import leaders, log_starts
 from group_sidecar.proxy.config.sections import Journal
 from group_sidecar.proxy.journal.idempotent_producer import (

@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.metrics.collector import JournalWriterHealth, ScrapeSources, count_groups, sidecar_families
 from group_sidecar.metrics.group_snapshot import newest_log_ends, walk
-from group_sidecar.metrics.journal_segments import Journal as JournalFiles
+from group_sidecar.metrics.journal_segments import JournalSegments
 from group_sidecar.metrics.record_builder import RecordBuilder
 from group_sidecar.metrics.records import Record
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
@@ -40,7 +40,7 @@ class JournalWriter:
     """Turns facts and snapshots into records, and writes them to a folder, to a topic, or to both.
 
     Attributes:
-        journal: the files in the folder, or None without a folder.
+        segments: the files in the folder, or None without a folder.
         topic: the writer to the topic, or None without a topic.
     """
 
@@ -53,7 +53,9 @@ class JournalWriter:
         """
         self._record_builder = RecordBuilder(sidecar_id)
         self._interval_seconds = settings.interval_seconds
-        self.journal = _journal_files(settings.folder, self._record_builder.boot, settings) if settings.folder else None
+        self.segments = (
+            _journal_segments(settings.folder, self._record_builder.boot, settings) if settings.folder else None
+        )
         self.topic = TopicWriter(sidecar_id, settings.topic, settings, connect) if settings.topic else None
         self._failing = False
         self._is_running = False
@@ -64,7 +66,7 @@ class JournalWriter:
 
         Each outlet counts records written and dropped.
         """
-        named: dict[str, JournalWriterHealth | None] = {"folder": self.journal, "topic": self.topic}
+        named: dict[str, JournalWriterHealth | None] = {"folder": self.segments, "topic": self.topic}
         return {name: outlet for name, outlet in named.items() if outlet}
 
     def write_fact(self, fact: Fact, now: float) -> None:
@@ -92,8 +94,8 @@ class JournalWriter:
         self._is_running = True
 
     def _append(self, record: Record) -> None:
-        if self.journal:
-            self.journal.append(record)
+        if self.segments:
+            self.segments.append(record)
         if self.topic:
             self.topic.append(record)
 
@@ -134,9 +136,9 @@ class JournalWriter:
     async def _close(self) -> None:
         if self.topic:
             self.topic.close()
-        if self.journal:
+        if self.segments:
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self.journal.close)
+                await trio.to_thread.run_sync(self.segments.close)
 
     async def _write_snapshot(self, sources: ScrapeSources, epoch: Callable[[], float]) -> None:
         # The sample contains only figures of the sidecar. Groups have their own records.
@@ -158,12 +160,12 @@ class JournalWriter:
     async def _write(self) -> None:
         if self.topic:
             await self.topic.wait_for_room()
-        if self.journal:
-            await self._write_files(self.journal)
+        if self.segments:
+            await self._write_segments(self.segments)
 
-    async def _write_files(self, journal: JournalFiles) -> None:
-        await trio.to_thread.run_sync(journal.write)
-        failure = journal.failure
+    async def _write_segments(self, segments: JournalSegments) -> None:
+        await trio.to_thread.run_sync(segments.write)
+        failure = segments.failure
         if failure and not self._failing:
             log.warning("the journal cannot be written", cause=str(failure))
         elif self._failing and not failure:
@@ -171,8 +173,8 @@ class JournalWriter:
         self._failing = failure is not None
 
 
-def _journal_files(folder: Path, boot: str, settings: Journal) -> JournalFiles:
-    return JournalFiles(
+def _journal_segments(folder: Path, boot: str, settings: Journal) -> JournalSegments:
+    return JournalSegments(
         folder,
         boot,
         segment_bytes=settings.segment_bytes,

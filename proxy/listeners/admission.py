@@ -110,7 +110,7 @@ class Admission:
         Returns None if there was no connection to the broker, if the connection limit is reached, or if clients have to
         do a handshake first.
         """
-        if port.handshakes is not None or self._traffic.client_connections >= self._max_connections:
+        if port.handshakes is not None or self._is_full:
             return None
         return self._targets.get(address)
 
@@ -141,10 +141,11 @@ class Admission:
             The client if its broker connection is not established yet, or None if the client was joined or refused.
         """
         client, packed, upstream, connected = accepted
+        is_full = self._is_full
         port.counters.connection_opened()
         host = format_host(packed)
         counted_host = None if port.handshakes is not None and port.handshakes.expects_proxy_header else host
-        if self._traffic.client_connections > self._max_connections:
+        if is_full:
             reason, cause = CloseReason.CONNECTION_LIMIT, self._connection_limit_cause
         elif counted_host is not None and not self._per_address.try_add(host):
             reason, cause = CloseReason.ADDRESS_LIMIT, self._address_limit_cause
@@ -159,6 +160,11 @@ class Admission:
         self.refuse(client, port, reason)
         self._warn_turned_away(reason, cause)
         return None
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the connection limit is reached, so that the next client is turned away."""
+        return self._traffic.client_connections >= self._max_connections
 
     @property
     def _connection_limit_cause(self) -> str:

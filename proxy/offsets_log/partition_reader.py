@@ -24,9 +24,10 @@ from group_sidecar.coordinator.model.facts import OffsetsExpired
 from group_sidecar.coordinator.state.log_partitions import PartitionState, StaleEpoch, partition_for
 from group_sidecar.coordinator.state.partition_log import PartitionLog
 from group_sidecar.metrics.log_read_counters import LogReadCounters
+from group_sidecar.proxy.broker.broker_errors import BrokerRefused, error_name
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
-from group_sidecar.proxy.broker.kafka_client import BrokerRefused, KafkaClient, error_name
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders, loading_partitions, log_starts
 from group_sidecar.proxy.runtime.logging import log
 

@@ -14,21 +14,16 @@ from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
 from group_sidecar.coordinator.state.log_partitions import PartitionState
 from group_sidecar.metrics.log_read_counters import LogReadCounters
 from group_sidecar.proxy.broker.authentication import setting_hint
+from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerError, BrokerRefused, BrokerUnreachable
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
-from group_sidecar.proxy.broker.kafka_client import (
-    AuthenticationFailed,
-    BrokerError,
-    BrokerRefused,
-    BrokerUnreachable,
-    KafkaClient,
-)
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.offsets_log.partition_reader import LARGEST_BATCH, PartitionReader
 from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log
-from group_sidecar.proxy.runtime.supervision import Supervisor, Task
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task, first_error
 
 WAIT_SECONDS = 0.5
 """Seconds that the broker may hold a Fetch of the tail if there are no new records (`fetch.max.wait.ms`)."""
@@ -143,7 +138,7 @@ class OffsetsTail:
                         # (proxy/runtime/garbage_collection.py), so all that was read would stay.
                         nursery.cancel_scope.cancel()
             except Exception as error:  # noqa: BLE001 - unexpected exceptions are raised again
-                await trio.sleep(await self._connection_failed(_first_error(error)))
+                await trio.sleep(await self._connection_failed(first_error(error)))
 
     async def _tail(self, client: KafkaClient) -> None:
         """Finds partitions and tails the loaded ones until the connection ends."""
@@ -240,10 +235,3 @@ def _denied(error: Exception) -> bool:
     if isinstance(error, BrokerRefused):
         return error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return isinstance(error, AuthenticationFailed)
-
-
-def _first_error(error: Exception) -> Exception:
-    """Returns the first exception of a nursery's exception group. The other exceptions followed from the first."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

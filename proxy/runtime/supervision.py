@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import overload
 
 import trio
 
@@ -120,7 +121,7 @@ class Supervisor:
 
     def failed(self, task: Task, error: BaseException, broker: str = "") -> None:
         """Counts and logs a failure of a part that continues by itself."""
-        error = innermost(error)
+        error = first_error(error)
         self.count(task, error, broker)
         if times := self._log_throttle.due(task, broker, type(error).__name__):
             where = {"broker": broker} if broker else {}
@@ -147,7 +148,11 @@ class Supervisor:
         return {task.value: count for task, count in self.failures.items()}
 
 
-def innermost(error: BaseException) -> BaseException:
+@overload
+def first_error(error: Exception) -> Exception: ...
+@overload
+def first_error(error: BaseException) -> BaseException: ...
+def first_error(error: BaseException) -> BaseException:
     """Returns the first exception of nested exception groups. The other exceptions followed from the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

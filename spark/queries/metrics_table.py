@@ -48,9 +48,9 @@ def _boots(records: DataFrame, width: str) -> DataFrame:
     # Each sample is also assigned to the window after its own.
     counted_in = F.explode(F.array_compact(F.array(F.col(WINDOW), next_window(width))))
     beats = with_window(records, width, Heartbeat.KIND).select(
-        "sidecar", "boot", "seq", "emitted_at", "sample", F.col(WINDOW).alias("told_in"), counted_in.alias(WINDOW)
+        "sidecar", "boot", "seq", "emitted_at", "sample", F.col(WINDOW).alias("emitted_in"), counted_in.alias(WINDOW)
     )
-    own, before = F.col("told_in") == F.col(WINDOW), F.col("told_in") < F.col(WINDOW)
+    own, before = F.col("emitted_in") == F.col(WINDOW), F.col("emitted_in") < F.col(WINDOW)
     samples = beats.groupBy(*_START).agg(
         F.max(F.when(own, F.col("emitted_at"))).alias("last_at"),
         F.max_by("sample", F.when(own, F.col("seq"))).alias("last"),

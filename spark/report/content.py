@@ -1,11 +1,10 @@
 """The parts of a report's chapters, the report's period, and the maximum numbers of rows and steps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.report.bar_chart import BarChart
@@ -17,14 +16,12 @@ from group_sidecar.spark.report.scales import Span, divided, window_of
 from group_sidecar.spark.report.stack_chart import StackChart
 from group_sidecar.spark.report.strip_chart import StripChart
 from group_sidecar.spark.summaries import SUMMARIES
+from group_sidecar.spark.tables import TableReader
 
 MAX_ROWS = 200
 """The maximum number of rows of a table."""
 MAX_STEPS = 168
 """The maximum number of steps of a chart over time: one per hour for a week."""
-
-TableReader = Callable[[str], DataFrame]
-"""Reads the rows of a table, by its name, for the report's period."""
 
 
 class ChartKind(StrEnum):
@@ -124,7 +121,7 @@ def known(read: TableReader, since: datetime | None, until: datetime | None) -> 
 def summary_rows(read: TableReader, name: str, at_most: int = MAX_ROWS) -> Rows:
     """Collects the first rows of a summary, in the summary's order."""
     summary = SUMMARIES[name]
-    return first_rows(summary.ask(read), at_most, *first_by(summary.first_by, summary.then_by))
+    return first_rows(summary.compute(read), at_most, *first_by(summary.first_by, summary.then_by))
 
 
 def summary_table(read: TableReader, name: str, caption: str, at_most: int = MAX_ROWS) -> Table:

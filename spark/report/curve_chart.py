@@ -79,7 +79,7 @@ def curves(span: Span, shown: Sequence[Curve]) -> CurveChart:
     """Draws these curves from top to bottom."""
     right = WIDTH - RIGHT - NOTES
     lanes = [_lane(span, curve, TOP + index * LANE, right) for index, curve in enumerate(shown)]
-    ticks = [Tick(span.x(tick.at, LEFT, right), tick.label) for tick in span.ticks(6)]
+    ticks = span.ticks(LEFT, right, at_most=6)
     return CurveChart(TOP + len(lanes) * LANE + AXIS, lanes, ticks)
 
 

@@ -6,9 +6,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.report.collected_rows import Row, all_rows
-from group_sidecar.spark.report.content import HeadlineFigure, ReportPeriod, TableReader
+from group_sidecar.spark.report.content import HeadlineFigure, ReportPeriod
 from group_sidecar.spark.report.formatting import duration, moment, number
 from group_sidecar.spark.report.sidecars_chapter import SILENT_SECONDS, is_silent
+from group_sidecar.spark.tables import TableReader
 
 
 def headline(

@@ -82,7 +82,7 @@ def heat_map(span: Span, rows: Mapping[str, Mapping[int, HeatCell]]) -> HeatMap:
         Lane(TOP + index * LANE, truncated(name, LABEL_CHARACTERS), visible(name), _squares(span, row, bounds, square))
         for index, (name, row) in enumerate(rows.items())
     ]
-    ticks = [Tick(span.x(tick.at), tick.label) for tick in span.ticks()]
+    ticks = span.ticks()
     return HeatMap(TOP + len(lanes) * LANE + AXIS, lanes, ticks, _levels(bounds), square)
 
 

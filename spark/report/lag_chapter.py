@@ -17,13 +17,13 @@ from group_sidecar.spark.report.content import (
     ChartKind,
     Figure,
     ReportPeriod,
-    TableReader,
     summary_table,
 )
 from group_sidecar.spark.report.curve_chart import Curve, CurveChart, curves
 from group_sidecar.spark.report.formatting import count, duration, number, short_number
 from group_sidecar.spark.report.html_table import to_table
 from group_sidecar.spark.report.scales import Span
+from group_sidecar.spark.tables import TableReader
 
 MAX_GROUPS, MAX_CURVES = 20, 10
 

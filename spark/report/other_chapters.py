@@ -14,7 +14,6 @@ from group_sidecar.spark.report.content import (
     ChartKind,
     Figure,
     ReportPeriod,
-    TableReader,
     summary_table,
 )
 from group_sidecar.spark.report.formatting import count, duration, number
@@ -22,6 +21,7 @@ from group_sidecar.spark.report.html_table import to_table
 from group_sidecar.spark.report.rebalances_chapter import by_step, cause_label
 from group_sidecar.spark.report.scales import HOUR
 from group_sidecar.spark.report.stack_chart import stacks
+from group_sidecar.spark.tables import TableReader
 
 MAX_KINDS = 30
 """The maximum number of kinds of change, or of faults. There are fewer in practice."""

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.report.bar_chart import Amount, BarChart, BarRow, bars
 from group_sidecar.spark.report.collected_rows import Row, all_rows, first_by, first_rows
-from group_sidecar.spark.report.content import Chapter, ChartKind, Figure, TableReader, summary_table
+from group_sidecar.spark.report.content import Chapter, ChartKind, Figure, summary_table
 from group_sidecar.spark.report.formatting import count, number
+from group_sidecar.spark.tables import TableReader
 
 MAX_GROUPS = 20
 

@@ -10,12 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.report.collected_rows import Rows, all_rows, first_by, first_rows, step_of
-from group_sidecar.spark.report.content import Chapter, ChartKind, Figure, ReportPeriod, TableReader, summary_table
+from group_sidecar.spark.report.content import Chapter, ChartKind, Figure, ReportPeriod, summary_table
 from group_sidecar.spark.report.formatting import count, duration, number
 from group_sidecar.spark.report.heat_map import HeatCell, heat_map
 from group_sidecar.spark.report.html_table import to_table
 from group_sidecar.spark.report.scales import HOUR, Span
 from group_sidecar.spark.report.stack_chart import StackChart, stacks
+from group_sidecar.spark.tables import TableReader
 
 MAX_GROUPS = 25
 MAX_CAUSES = 50

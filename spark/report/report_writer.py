@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.report.collected_rows import all_rows
-from group_sidecar.spark.report.content import Chapter, HeadlineFigure, ReportPeriod, TableReader, known
+from group_sidecar.spark.report.content import Chapter, HeadlineFigure, ReportPeriod, known
 from group_sidecar.spark.report.formatting import moment
 from group_sidecar.spark.report.headline import headline, quarantine_fact
 from group_sidecar.spark.report.html_page import page, replace_file
@@ -23,6 +23,7 @@ from group_sidecar.spark.report.policies_chapter import policies_chapter
 from group_sidecar.spark.report.rebalances_chapter import rebalances_chapter
 from group_sidecar.spark.report.sidecars_chapter import sidecars_chapter
 from group_sidecar.spark.summaries import SUMMARIES
+from group_sidecar.spark.tables import TableReader
 
 
 def write_report(
@@ -46,7 +47,7 @@ def write_report(
         OSError: the file cannot be written.
     """
     period = known(read, since, until)
-    with _cached(SUMMARIES["quarantine"].ask(read)) as quarantine:
+    with _cached(SUMMARIES["quarantine"].compute(read)) as quarantine:
         (lines,) = all_rows(quarantine.agg(F.sum("lines").alias("lines")))
         quarantined = lines["lines"] or 0
         last = quarantine_chapter(read, quarantine)
@@ -65,7 +66,7 @@ def _content(
     read: TableReader, period: ReportPeriod, quarantined: int
 ) -> tuple[Sequence[HeadlineFigure], Sequence[Chapter]]:
     """Returns the headline figures and the chapters. The period must have at least one record."""
-    with _cached(SUMMARIES["groups"].ask(read)) as groups, _cached(SUMMARIES["sidecars"].ask(read)) as sidecars:
+    with _cached(SUMMARIES["groups"].compute(read)) as groups, _cached(SUMMARIES["sidecars"].compute(read)) as sidecars:
         facts = headline(read, period, groups, sidecars, quarantined)
         return facts, [
             lag_chapter(read, period, groups),

@@ -77,13 +77,16 @@ class Span:
         """Returns the horizontal position of a moment between `left` and `right`."""
         return Linear(self.until - self.since, left, right)(at - self.since)
 
-    def ticks(self, at_most: int = MAX_TICKS) -> Sequence[Tick]:
-        """Returns ticks at round moments of this period, at most `at_most` of them."""
+    def ticks(self, left: float = LEFT, right: float = WIDTH - RIGHT, *, at_most: int = MAX_TICKS) -> Sequence[Tick]:
+        """Returns ticks at round moments of this period, at most `at_most` of them, between `left` and `right`."""
         whole = self.until - self.since
         step = next((step for step in _STEPS if whole / step <= at_most), DAY * math.ceil(whole / DAY / at_most))
         pattern = "%d %b" if step >= DAY else "%H:%M" if whole <= DAY else "%d %b %H:%M"
         first = math.ceil(self.since / step) * step
-        return [Tick(at, f"{datetime.fromtimestamp(at, UTC):{pattern}}") for at in range(first, self.until + 1, step)]
+        return [
+            Tick(self.x(at, left, right), f"{datetime.fromtimestamp(at, UTC):{pattern}}")
+            for at in range(first, self.until + 1, step)
+        ]
 
 
 def divided(since: float, until: float, window: int, at_most: int, least: int = 0) -> Span:

@@ -10,11 +10,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.report.collected_rows import Row, all_rows, first_rows, step_of
-from group_sidecar.spark.report.content import MAX_ROWS, Chapter, ChartKind, Figure, ReportPeriod, TableReader
+from group_sidecar.spark.report.content import MAX_ROWS, Chapter, ChartKind, Figure, ReportPeriod
 from group_sidecar.spark.report.formatting import count, duration
 from group_sidecar.spark.report.html_table import to_table
 from group_sidecar.spark.report.scales import Span
 from group_sidecar.spark.report.strip_chart import Presence, Strip, StripChart, strips
+from group_sidecar.spark.tables import TableReader
 
 MAX_SIDECARS = 40
 SILENT_SECONDS = 300

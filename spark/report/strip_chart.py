@@ -103,7 +103,7 @@ def strips(span: Span, shown: Sequence[Strip]) -> StripChart:
         )
         for index, strip in enumerate(shown)
     ]
-    ticks = [Tick(span.x(tick.at, LEFT, right), tick.label) for tick in span.ticks(6)]
+    ticks = span.ticks(LEFT, right, at_most=6)
     return StripChart(TOP + len(lanes) * LANE + AXIS, lanes, ticks)
 
 

@@ -19,7 +19,7 @@ Cells = dict[str, Any]
 
 def answer(read: Callable[[str], DataFrame], name: str) -> Rows:
     """Returns all rows of a summary."""
-    return [row.asDict() for row in SUMMARIES[name].ask(read).collect()]
+    return [row.asDict() for row in SUMMARIES[name].compute(read).collect()]
 
 
 def offsets(rows: Rows) -> dict[tuple[str, str, int], tuple[int, int, int]]:

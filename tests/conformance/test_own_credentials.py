@@ -9,7 +9,8 @@ import trio
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.proxy.broker.authentication import OwnCredentials
-from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed, BrokerError, KafkaClient, TlsFailed
+from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerError, TlsFailed
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.certificates import Authority

@@ -19,14 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from group_sidecar.metrics.journal_segments import Journal
+from group_sidecar.metrics.journal_segments import JournalSegments
 from tests.metrics.test_journal_segments import LINE, record
 
 TORN = record(1).to_line()[:-9]
 """An incomplete line, as a killed process may leave it."""
 
 
-def write_on(journal: Journal, report: int, rounds: int | None = None) -> None:
+def write_on(journal: JournalSegments, report: int, rounds: int | None = None) -> None:
     """Writes two records per round, and reports after each round how many are written. Without `rounds`, never ends."""
     seq = itertools.count(1)
     for _ in itertools.count() if rounds is None else range(rounds):
@@ -67,9 +67,9 @@ def killed(folder: Path, rounds: int) -> dict[str, int]:
     return last
 
 
-def journal(folder: Path, boot: str) -> Journal:
+def journal(folder: Path, boot: str) -> JournalSegments:
     """Returns a journal whose segments are full after five records."""
-    return Journal(folder, boot, segment_bytes=5 * LINE, total_bytes=1 << 30)
+    return JournalSegments(folder, boot, segment_bytes=5 * LINE, total_bytes=1 << 30)
 
 
 def stopped(folder: Path) -> dict[str, int]:

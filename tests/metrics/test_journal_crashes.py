@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from group_sidecar.metrics.journal_segments import Journal
+from group_sidecar.metrics.journal_segments import JournalSegments
 from group_sidecar.metrics.records import Record
 from tests.metrics.test_journal_segments import LINE, names, record, sealed
 
@@ -27,7 +27,7 @@ def crashed(*arguments: object) -> dict[str, int]:
 
 def restarted(folder: Path) -> dict[str, list[int]]:
     """Writes after a restart. Returns the ordered numbers of the records that readers see, by boot."""
-    journal = Journal(folder, "next")
+    journal = JournalSegments(folder, "next")
     journal.append(record(1))
     journal.close()
     assert journal.failures == 0
@@ -89,7 +89,7 @@ def test_fsync_precedes_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "fsync", noting_fsync)
     monkeypatch.setattr(Path, "rename", noting_rename)
     (tmp_path / ".segment-a-00000001.jsonl").write_bytes(record(1).to_line() + b"torn")
-    journal = Journal(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=1 << 30)
+    journal = JournalSegments(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=1 << 30)
     for seq in range(1, 6):
         journal.append(record(seq))
     journal.close()
@@ -108,7 +108,7 @@ def test_hanging_disk_blocks_no_append(tmp_path: Path, monkeypatch: pytest.Monke
         fsync(file)
 
     monkeypatch.setattr(os, "fsync", hanging)
-    journal = Journal(tmp_path, "b", queue_records=100)
+    journal = JournalSegments(tmp_path, "b", queue_records=100)
     journal.append(record(1))
     thread = threading.Thread(target=journal.close)
     thread.start()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from group_sidecar.metrics.journal_segments import Journal
+from group_sidecar.metrics.journal_segments import JournalSegments
 from group_sidecar.metrics.records import Envelope, LogEnd, Record, timestamp
 
 MOMENT = timestamp(0)
@@ -50,12 +50,12 @@ def sealed(folder: Path) -> list[Path]:
     return sorted(folder.glob("segment-*.jsonl"))
 
 
-def health(journal: Journal) -> tuple[int, int | None]:
+def health(journal: JournalSegments) -> tuple[int, int | None]:
     """Returns the number of failures of the disk, and the errno of the last one."""
     return journal.failures, journal.failure.errno if journal.failure else None
 
 
-def dropped(journal: Journal) -> dict[str, int]:
+def dropped(journal: JournalSegments) -> dict[str, int]:
     """Returns the number of dropped records by reason, without zeros."""
     return {reason: number for reason, number in journal.records_dropped.items() if number}
 
@@ -72,7 +72,7 @@ def numbers(folder: Path) -> list[int]:
 def test_written_segment_is_hidden_until_sealed(tmp_path: Path) -> None:
     """A segment keeps a hidden name while records are written, and gets its visible name when sealed."""
     clock = Clock()
-    journal = Journal(tmp_path, "b", clock=clock)
+    journal = JournalSegments(tmp_path, "b", clock=clock)
     assert not journal.due(clock.now)
     journal.append(record(1))
     assert journal.due(clock.now)
@@ -90,7 +90,7 @@ def test_written_segment_is_hidden_until_sealed(tmp_path: Path) -> None:
 
 def test_empty_journal_creates_no_file(tmp_path: Path) -> None:
     """A journal without records creates no folder and no file."""
-    journal = Journal(tmp_path / "none", "b")
+    journal = JournalSegments(tmp_path / "none", "b")
     journal.write()
     journal.close()
     assert not (tmp_path / "none").exists()
@@ -99,7 +99,7 @@ def test_empty_journal_creates_no_file(tmp_path: Path) -> None:
 
 def test_full_segment_is_sealed(tmp_path: Path) -> None:
     """The journal seals a segment when it is full."""
-    journal = Journal(tmp_path, "b", segment_bytes=3 * LINE, total_bytes=99 * LINE)
+    journal = JournalSegments(tmp_path, "b", segment_bytes=3 * LINE, total_bytes=99 * LINE)
     for seq in range(1, 9):
         journal.append(record(seq))
     journal.write()
@@ -111,7 +111,7 @@ def test_full_segment_is_sealed(tmp_path: Path) -> None:
 
 def test_long_line_has_own_segment(tmp_path: Path) -> None:
     """A line longer than a segment gets a segment of its own."""
-    journal = Journal(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=99 * LINE)
+    journal = JournalSegments(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=99 * LINE)
     for each in (record(1), record(2, topic="t" * 5 * LINE), record(3)):
         journal.append(each)
     journal.close()
@@ -122,7 +122,7 @@ def test_long_line_has_own_segment(tmp_path: Path) -> None:
 def test_old_segment_is_sealed(tmp_path: Path) -> None:
     """The journal seals a segment after segment_seconds."""
     clock = Clock()
-    journal = Journal(tmp_path, "b", segment_seconds=10, clock=clock)
+    journal = JournalSegments(tmp_path, "b", segment_seconds=10, clock=clock)
     journal.append(record(1))
     journal.write()
     clock.now += 9.9
@@ -138,7 +138,7 @@ def test_old_segment_is_sealed(tmp_path: Path) -> None:
 def test_clock_set_back_seals_segment(tmp_path: Path) -> None:
     """A clock that is set back makes the open segment due for sealing."""
     clock = Clock()
-    journal = Journal(tmp_path, "b", clock=clock)
+    journal = JournalSegments(tmp_path, "b", clock=clock)
     journal.append(record(1))
     journal.write()
     clock.now -= 50.0
@@ -149,7 +149,7 @@ def test_clock_set_back_seals_segment(tmp_path: Path) -> None:
 
 def test_full_queue_drops_newest(tmp_path: Path) -> None:
     """A full queue drops the newest records and counts them."""
-    journal = Journal(tmp_path, "b", queue_records=3)
+    journal = JournalSegments(tmp_path, "b", queue_records=3)
     for seq in range(1, 6):
         journal.append(record(seq))
     assert dropped(journal) == {"queue_full": 2}
@@ -161,7 +161,7 @@ def test_full_queue_drops_newest(tmp_path: Path) -> None:
 
 def test_oldest_segments_over_size_are_dropped(tmp_path: Path) -> None:
     """Beyond total_bytes, the journal deletes the oldest segments and counts their records."""
-    journal = Journal(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=6 * LINE)
+    journal = JournalSegments(tmp_path, "b", segment_bytes=2 * LINE, total_bytes=6 * LINE)
     for seq in range(1, 10):
         journal.append(record(seq))
         journal.write()
@@ -175,7 +175,7 @@ def test_oldest_segments_over_size_are_dropped(tmp_path: Path) -> None:
 def test_expired_segments_are_dropped(tmp_path: Path) -> None:
     """The journal deletes segments older than retention_seconds and counts their records."""
     clock = Clock(1_000_000.0)
-    journal = Journal(tmp_path, "b", segment_seconds=10, retention_seconds=100, clock=clock)
+    journal = JournalSegments(tmp_path, "b", segment_seconds=10, retention_seconds=100, clock=clock)
     for seq, age in ((1, 101.0), (2, 100.5), (3, 99.5)):
         for line in (seq, seq + 10):
             journal.append(record(line))
@@ -196,7 +196,9 @@ def test_expired_segments_are_dropped(tmp_path: Path) -> None:
 def test_segment_over_size_and_age(tmp_path: Path) -> None:
     """A segment that is both over size and over age is counted as dropped once."""
     clock = Clock(1_000_000.0)
-    journal = Journal(tmp_path, "b", segment_bytes=LINE, total_bytes=3 * LINE, retention_seconds=100, clock=clock)
+    journal = JournalSegments(
+        tmp_path, "b", segment_bytes=LINE, total_bytes=3 * LINE, retention_seconds=100, clock=clock
+    )
     for number, age in ((1, 500), (2, 400), (3, 300), (4, 50)):
         path = tmp_path / f"segment-a-0000000{number}.jsonl"
         path.write_bytes(record(number).to_line())
@@ -211,16 +213,16 @@ def test_segment_over_size_and_age(tmp_path: Path) -> None:
 def test_total_size_needs_two_segments(tmp_path: Path) -> None:
     """A total size smaller than two segments raises ValueError."""
     with pytest.raises(ValueError, match="no room"):
-        Journal(tmp_path, "b", segment_bytes=100, total_bytes=199)
+        JournalSegments(tmp_path, "b", segment_bytes=100, total_bytes=199)
 
 
 WRITER = """
 import sys
 from pathlib import Path
-from group_sidecar.metrics.journal_segments import Journal
+from group_sidecar.metrics.journal_segments import JournalSegments
 from tests.metrics.test_journal_segments import record
 
-journal = Journal(Path(sys.argv[1]), "killed")
+journal = JournalSegments(Path(sys.argv[1]), "killed")
 for seq in range(1, 4):
     journal.append(record(seq))
 journal.write()
@@ -253,7 +255,7 @@ def test_segment_of_killed_process_is_sealed(tmp_path: Path) -> None:
     left = tmp_path / ".segment-killed-00000001.jsonl"
     with left.open("ab") as file:
         file.write(record(4).to_line()[:-20])
-    journal = Journal(tmp_path, "next")
+    journal = JournalSegments(tmp_path, "next")
     journal.append(record(11))
     journal.write()
     assert names(tmp_path) == [".segment-next-00000001.jsonl", "segment-killed-00000001.jsonl"]
@@ -264,7 +266,7 @@ def test_segment_of_killed_process_is_sealed(tmp_path: Path) -> None:
 def test_segment_of_live_process_is_kept(tmp_path: Path) -> None:
     """A journal leaves the open segment of another live process alone."""
     with writer(tmp_path):
-        journal = Journal(tmp_path, "other")
+        journal = JournalSegments(tmp_path, "other")
         journal.append(record(11))
         journal.close()
         assert names(tmp_path) == [".segment-killed-00000001.jsonl", "segment-other-00000001.jsonl"]
@@ -273,7 +275,7 @@ def test_segment_of_live_process_is_kept(tmp_path: Path) -> None:
 def test_leftover_without_whole_line_is_removed(tmp_path: Path) -> None:
     """A leftover segment without a complete line is deleted."""
     (tmp_path / ".segment-killed-00000001.jsonl").write_bytes(record(1).to_line()[:-1])
-    journal = Journal(tmp_path, "next")
+    journal = JournalSegments(tmp_path, "next")
     journal.append(record(2))
     journal.close()
     assert names(tmp_path) == ["segment-next-00000001.jsonl"]
@@ -282,7 +284,7 @@ def test_leftover_without_whole_line_is_removed(tmp_path: Path) -> None:
 def test_unsealable_leftover_blocks_nothing(tmp_path: Path) -> None:
     """A leftover segment that cannot be sealed counts as a failure and does not prevent writing."""
     (tmp_path / ".segment-killed-00000001.jsonl").mkdir()
-    journal = Journal(tmp_path, "next")
+    journal = JournalSegments(tmp_path, "next")
     journal.append(record(1))
     journal.close()
     assert numbers(tmp_path) == [1]
@@ -293,7 +295,7 @@ def test_folder_creation_failure_recovers(tmp_path: Path) -> None:
     """The journal counts failures to create its folder and writes the queued records once this succeeds."""
     folder = tmp_path / "journal"
     folder.write_text("in the way")
-    journal = Journal(folder, "b", queue_records=2)
+    journal = JournalSegments(folder, "b", queue_records=2)
     for seq in (1, 2, 3):
         journal.append(record(seq))
         journal.write()
@@ -314,7 +316,7 @@ def test_folder_creation_failure_recovers(tmp_path: Path) -> None:
 def test_removed_folder_is_recreated(tmp_path: Path) -> None:
     """A removed folder counts as a failure, its lost record is counted, and the journal recreates the folder."""
     folder = tmp_path / "journal"
-    journal = Journal(folder, "b")
+    journal = JournalSegments(folder, "b")
     journal.append(record(1))
     journal.write()
     shutil.rmtree(folder)
@@ -340,7 +342,7 @@ def no_file_larger_than(size: int) -> Iterator[None]:
 
 def test_full_disk_loses_no_record(tmp_path: Path) -> None:
     """A full disk loses no record and leaves no torn line. Records may be written twice."""
-    journal = Journal(tmp_path, "b")
+    journal = JournalSegments(tmp_path, "b")
     for seq in (1, 2, 3):
         journal.append(record(seq))
     with no_file_larger_than(2 * LINE + 10):
@@ -355,7 +357,7 @@ def test_full_disk_loses_no_record(tmp_path: Path) -> None:
 
 def test_failed_seal_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that could not be sealed is sealed by a later call."""
-    journal = Journal(tmp_path, "b")
+    journal = JournalSegments(tmp_path, "b")
     journal.append(record(1))
 
     def fails(_: int) -> None:
@@ -374,7 +376,7 @@ def test_failed_seal_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_append_while_other_thread_writes(tmp_path: Path) -> None:
     """Records appended while another thread writes are all written, in order."""
-    journal = Journal(tmp_path, "b", segment_bytes=40 * LINE, total_bytes=1 << 30)
+    journal = JournalSegments(tmp_path, "b", segment_bytes=40 * LINE, total_bytes=1 << 30)
     done = threading.Event()
 
     def write() -> None:
@@ -394,7 +396,7 @@ def test_append_while_other_thread_writes(tmp_path: Path) -> None:
 
 def test_bounded_queue_with_concurrent_writer(tmp_path: Path) -> None:
     """With a concurrent writer, each record is either written or counted as dropped."""
-    journal = Journal(tmp_path, "b", queue_records=50)
+    journal = JournalSegments(tmp_path, "b", queue_records=50)
     appended = 0
 
     def write() -> None:

@@ -25,7 +25,7 @@ from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
 from group_sidecar.proxy.dataplane.framing import FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (
     UNCHANGED,
-    Answer,
+    AnswerInOrder,
     Dispatcher,
     Forward,
     Origin,
@@ -151,9 +151,9 @@ class AnsweringDispatcher(PassthroughDispatcher):
             raise RuntimeError("a dispatcher that fails")
         return FrameAction.HOLD if api_key == self._answered else None
 
-    def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:
+    def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | AnswerInOrder:
         correlation = int.from_bytes(frame[4:8], "big")
-        return Answer(lambda _: reply_frame(correlation, bytes(self._size)))
+        return AnswerInOrder(lambda _: reply_frame(correlation, bytes(self._size)))
 
 
 def request_frame(correlation: int, payload: bytes = b"", api_key: int = PLAIN_API) -> bytes:

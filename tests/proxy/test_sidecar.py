@@ -25,8 +25,9 @@ from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.coordinator.model.facts import ClientRefused, CoordinatorMoved
 from group_sidecar.proxy import hand_over
 from group_sidecar.proxy import sidecar as whole
+from group_sidecar.proxy.broker.broker_errors import BrokerClosed
 from group_sidecar.proxy.broker.group_queries import brokers
-from group_sidecar.proxy.broker.kafka_client import BrokerClosed, KafkaClient, connect
+from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
 from group_sidecar.proxy.config.model import Config, ConfigError
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.poller import Poller

@@ -6,7 +6,7 @@ from functools import partial
 
 import trio
 
-from group_sidecar.proxy.runtime.supervision import innermost
+from group_sidecar.proxy.runtime.supervision import first_error
 from tests.simulation import virtual_time
 from tests.simulation.faults import Faults
 from tests.simulation.scenario import Scenario
@@ -57,7 +57,7 @@ async def _simulate(scenario: Scenario, wall_time: virtual_time.WallTime, timeli
                 timeline.failed = nursery.cancel_scope.cancel
                 nursery.start_soon(_play, world, nursery)
         except BaseExceptionGroup as group:
-            timeline.error = timeline.error or innermost(group)
+            timeline.error = timeline.error or first_error(group)
         finally:
             world.network.close()
     if timeline.error is not None and not isinstance(timeline.error, Violation):

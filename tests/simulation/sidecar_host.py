@@ -14,7 +14,7 @@ from unittest.mock import patch
 import structlog
 import trio
 
-from group_sidecar.proxy.broker.kafka_client import BrokerUnreachable
+from group_sidecar.proxy.broker.broker_errors import BrokerUnreachable
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.listeners.acceptor import Acceptor

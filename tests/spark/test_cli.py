@@ -20,7 +20,7 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceCompleted,
 )
 from group_sidecar.coordinator.model.views import CommittedOffset, GroupState, GroupView, MemberView
-from group_sidecar.metrics.journal_segments import Journal
+from group_sidecar.metrics.journal_segments import JournalSegments
 from group_sidecar.metrics.record_builder import RecordBuilder
 from group_sidecar.metrics.records import Record, timestamp
 from group_sidecar.spark import cli as fleet_job
@@ -57,7 +57,7 @@ def standing(generation: int, *, committed: int, members: int, log_end: int, see
 
 
 def write(folder: Path, record_builder: RecordBuilder, *records: Record | None) -> None:
-    journal = Journal(folder, record_builder.boot)
+    journal = JournalSegments(folder, record_builder.boot)
     for record in records:
         if record is not None:
             journal.append(record)

@@ -429,7 +429,7 @@ def test_command_in_processes(spark: SparkSession, tmp_path: Path) -> None:
     assert "too_old 12)" in finish(*command("run", store, "--input", str(journals), "--retention", "30d"))
     anew = command("requeue", store, "--fault", "too_old")
     # The tables of some hours are computed, and those of other hours are not.
-    kill_when(lambda: folders(store, "_attempts/answers.*/*/day=*"), tmp_path / "log", *anew)
+    kill_when(lambda: folders(store, "_attempts/tables.*/*/day=*"), tmp_path / "log", *anew)
     assert folders(store, "_attempts/requeue-*") != []
     completed = "the records of an interrupted run are stored now, in 2 hours"
     assert finish(*anew).splitlines()[-2:] == [completed, said(0, 0)]

@@ -283,9 +283,9 @@ def test_table_hour_is_replaced_as_whole(format: str, spark: SparkSession, tmp_p
     assert told(store.read("refusals", since=late)) == [(late, "e"), (at(HOUR), "c")]
     assert told(store.read("refusals", until=late)) == [(at(0), "d")]
     assert told(store.read("refusals", late, at(HOUR))) == [(late, "e")]
-    assert told(store.answers("refusals", HOURS[:1])) == [(at(0), "d"), (late, "e")]
-    assert told(store.answers("refusals", [HOURS[1], HOURS[3]])) == [(at(HOUR), "c")]
-    assert store.answers("refusals", HOURS).columns == answer(spark).columns
+    assert told(store.read_hours("refusals", HOURS[:1])) == [(at(0), "d"), (late, "e")]
+    assert told(store.read_hours("refusals", [HOURS[1], HOURS[3]])) == [(at(HOUR), "c")]
+    assert store.read_hours("refusals", HOURS).columns == answer(spark).columns
     assert store.read("refusals").columns == answer(spark).columns
 
 

@@ -47,7 +47,7 @@ def test_stream_killed_while_writing_resumes(spark: SparkSession, tmp_path: Path
     tell(journals, BEFORE)
     streaming = command(journals, store, "--stream", "--trigger", "1s")
     # Some tables are already replaced, others are not, and the batch is not complete.
-    kill_when(lambda: folders(store, "_attempts/answers.*/*/day=*"), tmp_path / "log", *streaming)
+    kill_when(lambda: folders(store, "_attempts/tables.*/*/day=*"), tmp_path / "log", *streaming)
     assert folders(store, "checkpoint/commits/0") == []
     assert folders(store, "records/*/*/batch=0.*") != []
     tell(journals, AFTER)
@@ -86,7 +86,7 @@ def test_suspended_run_is_fenced(spark: SparkSession, tmp_path: Path) -> None:
     tell(journals, BEFORE + AFTER)
     with job(log, *command(journals, store, "--stream", "--trigger", "1s")) as suspended:
         deadline = time.monotonic() + 3 * GIVE_UP_SECONDS
-        while not folders(store, "_attempts/answers.*/*/day=*"):
+        while not folders(store, "_attempts/tables.*/*/day=*"):
             assert suspended.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.01)

@@ -43,7 +43,7 @@ def test_groups_summary_rows(spark: SparkSession) -> None:
         told.commit(4, "only commits", "u", 0, 5),
         told.member(4, "only churn", "joined"),
     )
-    found = by_key(SUMMARIES["groups"].ask(read), "group")
+    found = by_key(SUMMARIES["groups"].compute(read), "group")
     standing = ("sidecar", "sidecars", "state", "generation", "members", "max_size", "first_seen", "last_seen", "gone")
     behind = ("lag", "max_partition_lag", "lag_seconds", "topics", "partitions", "partitions_without_log_end")
     past = ("rebalances", "rebalance_seconds", "lost_consumer_seconds", "main_cause", "last_rebalance_at", "refusals")
@@ -85,7 +85,7 @@ def test_group_missing_from_snapshot_is_gone(spark: SparkSession) -> None:
             records += [lives.group(start, "cut off", 1), lives.commit(start, "cut off", "t", 0, 5)]
     # The sidecar was just restarted, and continues to report events.
     records += [RecordsOfBoot("lives", "2").heartbeat(910), lives.rebalance(1200, "stays", "join", 1.0)]
-    found = by_key(SUMMARIES["groups"].ask(tables(spark, *records)), "group")
+    found = by_key(SUMMARIES["groups"].compute(tables(spark, *records)), "group")
     assert select_columns(found, "sidecar", "gone", "last_seen", "lag") == {
         "stays": ("lives", False, at(900), None),
         "deleted": ("lives", True, at(0), None),
@@ -119,7 +119,7 @@ def test_lag_summary_uses_newest_observations(spark: SparkSession) -> None:
         told.commit(1, "blind", "u", 0, 12),
         told.commit(301, "blind", "u", 0, 13),
     )
-    found = by_key(SUMMARIES["lag"].ask(read), "group", "topic", "partition")
+    found = by_key(SUMMARIES["lag"].compute(read), "group", "topic", "partition")
     columns = ("committed", "log_end", "lag", "lag_seconds", "committed_at", "log_end_at", "skew_seconds", "window")
     assert select_columns(found, *columns) == {
         ("g", "t", 0): (12, 30, 18, 18.0, at(301), at(311), 10.0, at(300)),
@@ -146,7 +146,7 @@ def test_events_are_summed_over_windows(spark: SparkSession) -> None:
         told.member(301, "g", "joined"),
         told.member(301, "g", "left"),
     )
-    asked = {name: SUMMARIES[name].ask(read) for name in ("rebalances", "refusals", "audits", "churn")}
+    asked = {name: SUMMARIES[name].compute(read) for name in ("rebalances", "refusals", "audits", "churn")}
     assert by_key(asked["rebalances"], "group", "cause", "reason") == {
         ("g", "new_member", "join"): {
             "rebalances": 2,
@@ -198,7 +198,7 @@ def test_silence_gaps_and_skew_of_sidecars(spark: SparkSession) -> None:
     records += [second.heartbeat(608), second.heartbeat(609)]
     records += [RecordsOfBoot("slow to arrive", travels=50).heartbeat(400)]
     records += [silent.heartbeat(310), fast.heartbeat(600), mute.group(500, "g", 1)]
-    found = by_key(SUMMARIES["sidecars"].ask(tables(spark, *records)), "sidecar")
+    found = by_key(SUMMARIES["sidecars"].compute(tables(spark, *records)), "sidecar")
     columns = ("boots", "records", "missing", "heartbeats", "last_heartbeat", "last_record", "silent_seconds")
     assert select_columns(found, *columns, "clock_skew_seconds") == {
         "steady": (1, 3, 0, 3, at(610), at(610), 0.0, None),
@@ -220,7 +220,7 @@ def test_metrics_summary_uses_newest_window(spark: SparkSession) -> None:
         told.heartbeat(320, joins_total=9, groups=3),
         RecordsOfBoot("b").heartbeat(10, once=1),
     )
-    found = by_key(SUMMARIES["metrics"].ask(read), "metric")
+    found = by_key(SUMMARIES["metrics"].compute(read), "metric")
     assert select_columns(found, "value", "increase", "sidecars", "window") == {
         "joins_total": (9.0, 9.0, 1, at(300)),
         "groups": (3.0, None, 1, at(300)),
@@ -234,7 +234,9 @@ def test_quarantine_summary_has_example(spark: SparkSession) -> None:
     lines = [("{b", at(1)), ("{a", at(3)), ("[" + "x" * 500, None), (whose, at(2))]
     judged = line_parsing.judged(spark.createDataFrame(lines, "value STRING, arrived_at TIMESTAMP"))
     found = by_key(
-        SUMMARIES["quarantine"].ask({"quarantine": line_parsing.quarantined(judged)}.__getitem__), "fault", "sidecar"
+        SUMMARIES["quarantine"].compute({"quarantine": line_parsing.quarantined(judged)}.__getitem__),
+        "fault",
+        "sidecar",
     )
     assert select_columns(found, "lines", "example", "last_arrived_at") == {
         ("not_json_object", None): (3, "[" + "x" * 199, at(3)),
@@ -252,7 +254,9 @@ def test_declared_columns_exist(spark: SparkSession) -> None:
         assert table.doc.endswith("."), name
     judged = line_parsing.judged(spark.createDataFrame([], "value STRING, arrived_at TIMESTAMP"))
     for name, summary in SUMMARIES.items():
-        answer = summary.ask(lambda table: line_parsing.quarantined(judged) if table == "quarantine" else read(table))
+        answer = summary.compute(
+            lambda table: line_parsing.quarantined(judged) if table == "quarantine" else read(table)
+        )
         named = {*summary.then_by, *summary.terminal_columns} | ({summary.first_by} if summary.first_by else set())
         assert summary.name == name
         assert named <= set(answer.columns), name

@@ -66,11 +66,11 @@ def test_declared_types_match_queries(spark: SparkSession) -> None:
     none = lines(spark)
     tables_of_none: dict[str, DataFrame] = {name: table.compute(frame(spark), WIDTH) for name, table in TABLES.items()}
     tables_of_none[QUARANTINE] = line_parsing.quarantined(none)
-    found = {(name, columns(table.ask)): tables_of_none[name] for name, table in TABLES.items()}
+    found = {(name, columns(table.query)): tables_of_none[name] for name, table in TABLES.items()}
     found[QUARANTINE, columns(line_parsing.quarantined)] = tables_of_none[QUARANTINE]
     found[RECORDS, record_columns()] = line_parsing.accepted(none)
     for name, summary in SUMMARIES.items():
-        found[f"summary {name}", columns(summary.ask)] = summary.ask(tables_of_none.__getitem__)
+        found[f"summary {name}", columns(summary.compute)] = summary.compute(tables_of_none.__getitem__)
     for (name, declared), answer in found.items():
         assert types(answer) == declared_types(declared), name
         assert {field.name for field in answer.schema if not field.nullable} & nullable(declared) == set(), name
@@ -85,7 +85,7 @@ def test_declared_types_match_the_store(spark: SparkSession, tmp_path: Path) -> 
     found = {name: types(spark.read.parquet(str(tmp_path / name))) for name in ("groups", RECORDS, QUARANTINE)}
     batch = {*FOLDERS, ("batch", "STRING")}
     quarantined = declared_types(columns(line_parsing.quarantined))
-    assert found["groups"] == [*declared_types(columns(groups.ask)), *FOLDERS]
+    assert found["groups"] == [*declared_types(columns(groups.query)), *FOLDERS]
     assert {*found[RECORDS]} >= {*declared_types(record_columns()), *batch}
     assert {*found[QUARANTINE]} >= {*quarantined, ("name", "STRING"), *batch}
 
@@ -110,7 +110,7 @@ def test_summaries_have_declared_nulls(spark: SparkSession) -> None:
     read = {name: table.compute(frame(spark, *told), WIDTH) for name, table in TABLES.items()}
     read[QUARANTINE] = line_parsing.quarantined(judged)
     for name, summary in SUMMARIES.items():
-        assert with_nulls(summary.ask(read.__getitem__)) == nullable(columns(summary.ask)), name
+        assert with_nulls(summary.compute(read.__getitem__)) == nullable(columns(summary.compute)), name
 
 
 def _without_columns() -> None:
@@ -125,8 +125,8 @@ def _without_section() -> None:
     """Does nothing."""
 
 
-@pytest.mark.parametrize("ask", [_without_columns, _without_section])
-def test_query_without_declaration_is_refused(ask: Callable[[], None]) -> None:
+@pytest.mark.parametrize("query", [_without_columns, _without_section])
+def test_query_without_declaration_is_refused(query: Callable[[], None]) -> None:
     """A docstring that declares no columns, or declares them in another form, raises ValueError."""
     with pytest.raises(ValueError, match=r"nothing, something|_without_section"):
-        columns(ask)
+        columns(query)

@@ -46,7 +46,7 @@ def schemas(spark: SparkSession) -> str:
     frames = {name: table.compute(records, WIDTH) for name, table in TABLES.items()}
     frames["quarantine"] = _empty(spark, QUARANTINE)
     lines = [f"table {name}: {_columns(frame)}" for name, frame in frames.items()]
-    lines += [f"summary {name}: {_columns(each.ask(frames.__getitem__))}" for name, each in SUMMARIES.items()]
+    lines += [f"summary {name}: {_columns(each.compute(frames.__getitem__))}" for name, each in SUMMARIES.items()]
     return "\n".join(lines) + "\n"
 
 

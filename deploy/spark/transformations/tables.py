@@ -12,7 +12,7 @@ def define(table: Table) -> None:
     @dp.materialized_view(name=table.name, comment=table.doc)
     def asked() -> DataFrame:
         spark = SparkSession.active()
-        return table.ask(spark.read.table(table.source), str(spark.conf.get("spark.group_sidecar.window")))
+        return table.query(spark.read.table(table.source), str(spark.conf.get("spark.group_sidecar.window")))
 
 
 for each in TABLES.values():

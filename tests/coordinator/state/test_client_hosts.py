@@ -1,18 +1,13 @@
 """The hosts of members: those that the sidecar sees, and the broker's, which are the sidecar's own host."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from group_sidecar.codecs.messages.describe_groups import (
-    DescribedGroup,
-    DescribedGroupMember,
     DescribeGroupsRequest,
-    DescribeGroupsResponse,
 )
-from group_sidecar.codecs.messages.list_groups import ListGroupsResponse
 from group_sidecar.coordinator.answers.consumer_group_describe import consumer_group_describe
 from group_sidecar.coordinator.answers.group_replies import describe_groups
 from group_sidecar.coordinator.log.consumer_groups import consumer_group_of
@@ -26,8 +21,6 @@ from group_sidecar.coordinator.model.events import (
 )
 from group_sidecar.coordinator.model.facts import Departure, Fact, MemberGone, MemberJoined, RebalanceStarted
 from group_sidecar.coordinator.model.views import FallbackReason
-from group_sidecar.coordinator.state.client_hosts import reply_with_true_hosts
-from group_sidecar.coordinator.state.member import Member
 from tests.coordinator.model import Broker
 from tests.coordinator.restarts import SIGNS, leader_sees_restart, restarted, show_client
 from tests.coordinator.rules.test_logged_rebalances import TOPIC, Copy, Group, generation, of
@@ -276,61 +269,3 @@ def test_logged_member_has_broker_host() -> None:
     copy = Copy()
     [joined] = of(copy.log_says(generation(1, a=(0,))), MemberJoined)
     assert joined.client_host == "/h", "no request of the member may ever pass this sidecar"
-
-
-# The broker's own replies.
-
-
-def test_true_hosts_replace_broker_hosts() -> None:
-    """reply_with_true_hosts replaces only the hosts of members with a known true host."""
-    reply = DescribeGroupsResponse(groups=(classic("g", "a", "b"), classic("h", "a")))
-    moved = reply_with_true_hosts(reply, {"g": Held(a="", b="/10.0.0.7")})
-    assert isinstance(moved, DescribeGroupsResponse)
-    assert [[m.client_host for m in group.members] for group in moved.groups] == [[SIDECAR, "/10.0.0.7"], [SIDECAR]]
-    there = tuple(replace(member, client_host=SIDECAR) for member in moved.groups[0].members)
-    assert replace(moved.groups[0], members=there) == reply.groups[0], "all other fields stay the same"
-    assert moved.groups[1] is reply.groups[1]
-
-
-def test_reply_with_correct_hosts_is_unchanged() -> None:
-    """reply_with_true_hosts returns the same object if no host needs a change."""
-    reply = DescribeGroupsResponse(groups=(classic("g", "a"), classic("h")))
-    assert reply_with_true_hosts(reply, {"g": Held(a=SIDECAR)}) is reply
-    assert reply_with_true_hosts(reply, {"g": Held(a="")}) is reply
-    assert reply_with_true_hosts(reply, {}) is reply
-    other = ListGroupsResponse(error_code=0, groups=())
-    assert reply_with_true_hosts(other, {"g": Held(a="/10.0.0.7")}) is other
-
-
-def test_overdue_member_keeps_true_host() -> None:
-    """An overdue member has its true host in the broker's reply."""
-    reply, held = DescribeGroupsResponse(groups=(classic("g", "a"),)), Held(a="/10.0.0.7")
-    held.members, held.overdue = held.overdue, held.members
-    moved = reply_with_true_hosts(reply, {"g": held})
-    assert isinstance(moved, DescribeGroupsResponse)
-    assert moved.groups[0].members[0].client_host == "/10.0.0.7"
-
-
-class Held:
-    """A group with these members and their hosts."""
-
-    def __init__(self, **hosts: str) -> None:
-        self.members = {name: Member(member_id=name, since=0, true_host=host) for name, host in hosts.items()}
-        self.overdue: dict[str, Member] = {}
-
-
-def classic(group: str, *members: str) -> DescribedGroup:
-    described_members = (
-        DescribedGroupMember(
-            member_id=member, client_id="c", client_host=SIDECAR, member_metadata=b"", member_assignment=b"1"
-        )
-        for member in members
-    )
-    return DescribedGroup(
-        error_code=0,
-        group_id=group,
-        group_state="Stable",
-        protocol_type="",
-        protocol_data="",
-        members=tuple(described_members),
-    )

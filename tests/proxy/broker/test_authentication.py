@@ -17,7 +17,8 @@ from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequ
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.proxy.broker.authentication import OwnCredentials
-from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed, BrokerClosed, KafkaClient, TlsFailed
+from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerClosed, TlsFailed
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.config.own_connection import OwnConnection, Sasl, Tls
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.fakes import FakeBroker, echo

@@ -9,7 +9,7 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.proxy.broker.authentication import OwnCredentials
-from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed, BrokerClosed
+from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerClosed
 from group_sidecar.proxy.config.own_connection import OwnConnection, Sasl
 from tests.proxy.broker.bearer_broker import DUMMY, TOKEN, BearerBroker
 from tests.proxy.broker.test_authentication import GROUPS, asked_at, at, groups_asked, refusal

@@ -32,8 +32,9 @@ from group_sidecar.codecs.messages.metadata import (
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.proxy.broker import group_queries
+from group_sidecar.proxy.broker.broker_errors import BrokerRefused, UnsupportedApi
 from group_sidecar.proxy.broker.group_queries import Node
-from group_sidecar.proxy.broker.kafka_client import BrokerRefused, KafkaClient, UnsupportedApi, connect
+from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.scripted_broker import Answer, MemoryNetwork, ScriptedBroker
 

@@ -18,18 +18,15 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest,
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.schema import decode_start, encode
-from group_sidecar.proxy.broker.kafka_client import (
-    CLIENT_ID,
-    SLOW_API_VERSIONS_SECONDS,
+from group_sidecar.proxy.broker.broker_errors import (
     BrokerClosed,
     BrokerError,
     BrokerRefused,
     BrokerTimeout,
     BrokerUnreachable,
-    KafkaClient,
     UnsupportedApi,
-    connect,
 )
+from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, SLOW_API_VERSIONS_SECONDS, KafkaClient, connect
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.scripted_broker import HangUp, MemoryNetwork, NoReply, RawReply, ScriptedBroker, SkipRequest
 

@@ -10,7 +10,8 @@ from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.fetch import FetchRequest
 from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic
-from group_sidecar.proxy.broker.kafka_client import BrokerRefused, KafkaClient, connect
+from group_sidecar.proxy.broker.broker_errors import BrokerRefused
+from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
 from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders, log_starts
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.offsets_log.log_broker import THIS_NODE, TOPIC, LogBroker

@@ -14,7 +14,7 @@ import trio
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane import poller
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
-from group_sidecar.proxy.dataplane.outcomes import Answer, Origin
+from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Origin
 from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, REQUEST_COST
 from tests.proxy.fakes import (
     AnsweringDispatcher,
@@ -100,7 +100,7 @@ class FloodDispatcher(AnsweringDispatcher):
             self.waited = self.asked.total() - FLOODING * QUESTIONS // 2
         return super().classify(api_key, api_version, size)
 
-    def request(self, frame: bytes, origin: Origin, now: float) -> Answer:
+    def request(self, frame: bytes, origin: Origin, now: float) -> AnswerInOrder:
         number = int.from_bytes(frame[4:8], "big")
         self.asked[number] += 1
         if len(self.asked) == FLOODING:
@@ -111,7 +111,7 @@ class FloodDispatcher(AnsweringDispatcher):
         if self.asked.total() == FLOODING * QUESTIONS // 2:
             assert self.other is not None
             os.write(self.other.socket.fileno(), request_frame(1, b"small"))
-        return Answer(lambda _: reply_frame(number))
+        return AnswerInOrder(lambda _: reply_frame(number))
 
 
 @pytest.mark.parametrize(

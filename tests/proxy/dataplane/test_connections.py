@@ -35,7 +35,7 @@ from group_sidecar.proxy.dataplane.endpoint_socket import (
     EndpointSocket,
 )
 from group_sidecar.proxy.dataplane.event_loop import run_in_task
-from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, Origin, Pass
+from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Forward, Origin, Pass
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, Session
 from tests.proxy.fakes import (
@@ -757,10 +757,10 @@ class PayloadDispatcher(AnsweringDispatcher):
         super().__init__(answered=16)
         self.payload: Payload | None = payload
 
-    def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | Answer:
+    def request(self, frame: bytes, origin: Origin, now: float) -> Pass | Forward | AnswerInOrder:
         payload, self.payload = self.payload, None
         assert payload is not None
-        return Answer(lambda _: payload)
+        return AnswerInOrder(lambda _: payload)
 
 
 async def test_unread_bytes_are_freed_with_connection(mock_clock: MockClock) -> None:

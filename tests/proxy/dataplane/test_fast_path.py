@@ -28,7 +28,7 @@ from group_sidecar.proxy.dataplane.connections_per_address import ConnectionsPer
 from group_sidecar.proxy.dataplane.delivered_closes import DeliveredCloses
 from group_sidecar.proxy.dataplane.endpoint_socket import SMALL_READ_BYTES, EndpointSocket, SplicePipe
 from group_sidecar.proxy.dataplane.framing import FrameAction
-from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Origin, Pass, Reply, RequestOutcome
+from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Forward, HangUp, Origin, Pass, Reply, RequestOutcome
 from group_sidecar.proxy.dataplane.poller import MAX_EVENTS_PER_ROUND, Poller
 from group_sidecar.proxy.dataplane.session import Session, SessionLimits
 from tests.proxy.dataplane.playbook import framed, reply, request
@@ -73,7 +73,7 @@ class Dispatcher(PassthroughDispatcher):
         if key == ANSWERED and len(frame) % 2:
             return Pass()
         inject = ((request(PASSED, 77), Named("injected")),) if key == INJECTED else ()
-        return Answer(lambda at: reply(correlation, b"from here"), inject)
+        return AnswerInOrder(lambda at: reply(correlation, b"from here"), inject)
 
     def classify_reply(self, note: Any, size: int, now: float) -> FrameAction:
         self.asked.append(("classify_reply", note, size, now))

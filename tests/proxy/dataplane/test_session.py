@@ -7,7 +7,7 @@ import pytest
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane.commands import Close, ShutUpstream, ToClient, ToUpstream
-from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, HangUp, Pass, Reply
+from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Forward, HangUp, Pass, Reply
 from group_sidecar.proxy.dataplane.session import Session
 from tests.proxy.dataplane.playbook import (
     LARGEST_FRAME,
@@ -39,7 +39,7 @@ def play(dispatcher: ScriptedDispatcher) -> SessionDriver:
     return SessionDriver(dispatcher)
 
 
-def answering(*frames: bytes, made: list[float] | None = None) -> Answer:
+def answering(*frames: bytes, made: list[float] | None = None) -> AnswerInOrder:
     """Returns an answer that makes one frame after the other. `made` receives the times."""
     rest = iter(frames)
 
@@ -48,7 +48,7 @@ def answering(*frames: bytes, made: list[float] | None = None) -> Answer:
             made.append(now)
         return next(rest)
 
-    return Answer(make)
+    return AnswerInOrder(make)
 
 
 # Forwarded requests.
@@ -174,7 +174,9 @@ def test_answer_waits_for_whole_reply(dispatcher: ScriptedDispatcher, play: Sess
 def test_a_client_reads_its_own_write(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:
     """A local answer is built after the reply to an earlier commit was passed to the dispatcher."""
     dispatcher.notes[COMMIT] = "commit"
-    dispatcher.takes(ASK, Answer(lambda now: reply(2, b"after " + str([who for who, _ in dispatcher.shown]).encode())))
+    dispatcher.takes(
+        ASK, AnswerInOrder(lambda now: reply(2, b"after " + str([who for who, _ in dispatcher.shown]).encode()))
+    )
     play.client(request(COMMIT, 1), request(ASK, 2))
     assert play.upstream(reply(1))[-1] == ToClient(reply(2, b"after ['request', 'commit']"))
 
@@ -195,7 +197,7 @@ def test_answer_may_turn_into_forward(
     dispatcher: ScriptedDispatcher, play: SessionDriver, instead: Pass | Forward, shown: list[str]
 ) -> None:
     """A local answer that turns into Pass or Forward at its turn goes to the broker."""
-    dispatcher.takes(ASK, Answer(lambda now: instead))
+    dispatcher.takes(ASK, AnswerInOrder(lambda now: instead))
     play.client(request(JOIN, 1), request(ASK, 2), request(FETCH, 3))
     play.now += 60
     assert play.upstream(reply(1)) == [
@@ -211,7 +213,7 @@ def test_answer_may_turn_into_forward(
 
 def test_injected_request_precedes_answer(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:
     """An injected request goes to the broker before the local answer, and its reply does not reach the client."""
-    dispatcher.takes(JOIN, Answer(lambda now: reply(2), ((request(LEAVE, -389), Named("leave")),)))
+    dispatcher.takes(JOIN, AnswerInOrder(lambda now: reply(2), ((request(LEAVE, -389), Named("leave")),)))
     dispatcher.unread.add("leave")  # The session must hold it anyway, because the client must not get it.
     assert play.client(request(FETCH, 1), request(JOIN, 2), request(FETCH, 3)) == [
         ToUpstream(request(FETCH, 1)),
@@ -225,8 +227,8 @@ def test_injected_request_precedes_answer(dispatcher: ScriptedDispatcher, play: 
 
 def test_answer_may_turn_into_injection(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:
     """A local answer may turn into an answer with an injected request at its turn."""
-    second = Answer(lambda now: reply(2), ((request(LEAVE, -389), Named("leave")),))
-    dispatcher.takes(JOIN, Answer(lambda now: second))
+    second = AnswerInOrder(lambda now: reply(2), ((request(LEAVE, -389), Named("leave")),))
+    dispatcher.takes(JOIN, AnswerInOrder(lambda now: second))
     play.client(request(FETCH, 1), request(JOIN, 2))
     assert play.upstream(reply(1)) == [ToClient(reply(1)), ToUpstream(request(LEAVE, -389))]
     assert not play.session.should_read_client
@@ -284,7 +286,7 @@ def test_hang_up_is_immediate_without_pending(dispatcher: ScriptedDispatcher, pl
 
 def test_answer_may_turn_into_hang_up(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:
     """A local answer may turn into the end of the connection at its turn."""
-    dispatcher.takes(ASK, Answer(lambda _: HangUp(CloseReason.MALFORMED_REQUEST)))
+    dispatcher.takes(ASK, AnswerInOrder(lambda _: HangUp(CloseReason.MALFORMED_REQUEST)))
     assert play.client(request(FETCH, 1), request(ASK, 2)) == [ToUpstream(request(FETCH, 1))]
     assert play.upstream(reply(1)) == [ToClient(reply(1)), Close(CloseReason.MALFORMED_REQUEST)]
 
@@ -415,7 +417,7 @@ def test_truncated_reply_differs_from_close(dispatcher: ScriptedDispatcher, note
 def test_lost_replies_are_reported_once(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:
     """The dispatcher gets the pending notes once when the session closes, also those of injected requests."""
     dispatcher.notes |= {COMMIT: "commit", JOIN: "join"}
-    dispatcher.takes(ASK, Answer(lambda now: reply(4), ((request(LEAVE, -389), Named("leave")),)))
+    dispatcher.takes(ASK, AnswerInOrder(lambda now: reply(4), ((request(LEAVE, -389), Named("leave")),)))
     play.client(request(COMMIT, 1), request(FETCH, 2), request(JOIN, 3), request(ASK, 4), request(COMMIT, 5))
     play.upstream(reply(1), reply(2), reply(3)[:-1])
     assert play.session.close(play.now) == []

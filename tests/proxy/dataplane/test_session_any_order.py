@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from group_sidecar.proxy.dataplane.commands import ShutUpstream
 from group_sidecar.proxy.dataplane.framing import FrameAction
-from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, Origin, Pass, Reply, RequestOutcome
+from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Forward, Origin, Pass, Reply, RequestOutcome
 from tests.proxy.dataplane.playbook import SessionDriver, reply, request, to_client, to_upstream
 from tests.proxy.fakes import Named, PassthroughDispatcher
 
@@ -115,16 +115,16 @@ class AnyOrderDispatcher(PassthroughDispatcher):
 
     def request(self, frame: bytes, origin: Origin, now: float) -> RequestOutcome:
         kind, correlation = Kind(int.from_bytes(frame[:2], "big")), int.from_bytes(frame[4:8], "big")
-        injected = Answer(lambda now: answer(correlation), ((injection(correlation), Named(~correlation)),))
+        injected = AnswerInOrder(lambda now: answer(correlation), ((injection(correlation), Named(~correlation)),))
         outcomes: dict[Kind, RequestOutcome] = {
             Kind.TAKEN: Pass(),
             Kind.TAKEN_AND_NOTED: Forward(Named(kind)),
             Kind.REPLACED: Forward(Named(kind), replacement(correlation)),
-            Kind.ANSWERED: Answer(lambda now: answer(correlation)),
-            Kind.ANSWERED_NOT: Answer(lambda now: Pass()),
-            Kind.ANSWERED_NOT_AND_NOTED: Answer(lambda now: Forward(Named(kind))),
+            Kind.ANSWERED: AnswerInOrder(lambda now: answer(correlation)),
+            Kind.ANSWERED_NOT: AnswerInOrder(lambda now: Pass()),
+            Kind.ANSWERED_NOT_AND_NOTED: AnswerInOrder(lambda now: Forward(Named(kind))),
             Kind.INJECTED: injected,
-            Kind.INJECTED_IN_TURN: Answer(lambda now: injected),
+            Kind.INJECTED_IN_TURN: AnswerInOrder(lambda now: injected),
         }
         return outcomes[kind]
 

@@ -5,7 +5,7 @@ from collections import deque
 from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.proxy.dataplane.commands import ShutUpstream, ToClient, ToUpstream
-from group_sidecar.proxy.dataplane.outcomes import OPAQUE, Answer, Pass
+from group_sidecar.proxy.dataplane.outcomes import OPAQUE, AnswerInOrder, Pass
 from group_sidecar.proxy.dataplane.session import (
     ANSWER_BYTES_PER_TURN,
     FORGOTTEN_WORK_PER_SECOND,
@@ -43,7 +43,7 @@ def answering(size: int) -> tuple[SessionDriver, list[float]]:
         made.append(now)
         return reply(1, bytes(size))
 
-    dispatcher.takes(ASKED, Answer(make))
+    dispatcher.takes(ASKED, AnswerInOrder(make))
     dispatcher.takes(FORWARDED, Pass())
     return book, made
 

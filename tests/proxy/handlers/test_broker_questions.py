@@ -10,7 +10,7 @@ from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.dataplane.outcomes import Answer, Forward, Pass, PendingReply, RequestOutcome
+from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Forward, Pass, PendingReply, RequestOutcome
 from group_sidecar.proxy.handlers.api_table import ApiTable, make_reply_builder
 from group_sidecar.proxy.handlers.broker_questions import BrokerQuestions
 from group_sidecar.proxy.handlers.disconnect import Disconnector
@@ -51,7 +51,7 @@ def test_added_version_is_translated() -> None:
     state = complete_state()
     state.versions.learn({ApiKey.DESCRIBE_GROUPS: (0, 1)})
     outcome = asked(state, DESCRIBING, 2)
-    assert isinstance(outcome, Answer)
+    assert isinstance(outcome, AnswerInOrder)
     [(frame, pending)] = outcome.inject
     assert frame[4:8] == ApiKey.DESCRIBE_GROUPS.to_bytes(2, "big") + (1).to_bytes(2, "big")
     assert pending.api_key == ApiKey.DESCRIBE_GROUPS

@@ -100,8 +100,8 @@ def test_full_group_refusal_in_every_version(version: int) -> None:
     assert sum(state.traffic.durations[ApiKey.JOIN_GROUP].counts) == 2
 
 
-@pytest.mark.parametrize("confirms", [True, False])
-def test_policies_get_principal(monkeypatch: pytest.MonkeyPatch, confirms: bool) -> None:
+@pytest.mark.parametrize("depends_on_group", [True, False])
+def test_policies_get_principal(monkeypatch: pytest.MonkeyPatch, depends_on_group: bool) -> None:
     """A policy gets the principal of the client, whether it judges at once or when the request's turn has come."""
     judged: list[str] = []
 
@@ -110,7 +110,7 @@ def test_policies_get_principal(monkeypatch: pytest.MonkeyPatch, confirms: bool)
         return ALLOW
 
     monkeypatch.setattr(GroupMaxSize, "judge", judge)
-    monkeypatch.setattr(GroupMaxSize, "confirms_with_broker", confirms)
+    monkeypatch.setattr(GroupMaxSize, "depends_on_group", depends_on_group)
     line = Line(limited(1))
     line.session.origin.subject = "CN=alice"
     line.sends(joining(), 5)

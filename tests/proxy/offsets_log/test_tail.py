@@ -19,8 +19,9 @@ from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.coordinator.log import follower
 from group_sidecar.coordinator.state.log_partitions import partition_for
+from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.broker.kafka_client import AuthenticationFailed, KafkaClient
+from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.offsets_log import partition_reader
 from group_sidecar.proxy.offsets_log.tail import OffsetsTail

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.coordinator.model.facts import CoordinatorMoved
-from group_sidecar.metrics.journal_segments import Journal
+from group_sidecar.metrics.journal_segments import JournalSegments
 from group_sidecar.proxy import gateway
 from group_sidecar.proxy import sidecar as whole
 from group_sidecar.proxy.admin import http_server
@@ -248,7 +248,7 @@ async def test_failing_disk_writer_recovers(
     monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery, tmp_path: Any
 ) -> None:
     """A failing write of the journal is reported, and the writer then writes records to disk."""
-    fault = Fault(monkeypatch, Journal, "write")
+    fault = Fault(monkeypatch, JournalSegments, "write")
     upstream = await Cluster().start(nursery, 1)
     async with sidecar(upstream, journal={"folder": str(tmp_path)}) as (at, _), connect(*at.listen) as client:
         with trio.fail_after(20):
@@ -264,13 +264,13 @@ async def test_failing_journal_close_allows_stop(
     monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery, tmp_path: Any
 ) -> None:
     """A failure to close the journal does not fail the stop of the sidecar."""
-    close = Journal.close
+    close = JournalSegments.close
 
-    def broken(journal: Journal) -> None:
+    def broken(journal: JournalSegments) -> None:
         close(journal)
         raise RuntimeError("a fault that was put there")
 
-    monkeypatch.setattr(Journal, "close", broken)
+    monkeypatch.setattr(JournalSegments, "close", broken)
     upstream = await Cluster().start(nursery, 1)
     async with sidecar(upstream, journal={"folder": str(tmp_path)}) as (at, _):
         assert (await get(at.admin, "/healthz"))[0] == 200

@@ -119,6 +119,6 @@ def test_random_histories_match_oracle(seed: int, at_once: bool, spark: SparkSes
             for key, row in expected.items():
                 assert found[key] == near(row), (name, key)
             nulls = {column for row in found.values() for column, cell in row.items() if cell is None}
-            assert nulls == {column.name for column in columns(TABLES[name].ask) if column.nullable}, name
+            assert nulls == {column.name for column in columns(TABLES[name].query) if column.nullable}, name
     finally:
         records.unpersist()
