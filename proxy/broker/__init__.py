@@ -32,6 +32,6 @@ The sidecar's own requests:
 
 What a gateway needs:
 
-- `address_rewrite`, `gateway_apis`: addresses and versions in replies; which requests may pass a gateway
+- `address_rewrite`, `gateway_apis`: addresses in replies; which requests may pass a gateway
 - `tail_rewrite`: addresses at the ends of replies, which may be too long to be held
 """

@@ -1,19 +1,17 @@
-"""Rewrites replies that a client must not get as the broker sent them.
+"""Replaces the addresses of brokers in replies to the clients of a gateway.
 
-A gateway replaces the addresses in replies to Metadata, FindCoordinator, DescribeCluster and Produce. `tail_rewrite`
-does so for the replies whose addresses come after all their records. Every sidecar adapts the versions in ApiVersions
-replies. This module changes no other reply.
+The replies are those to Metadata, FindCoordinator, DescribeCluster and Produce. `tail_rewrite` does so for the replies
+whose addresses come after all their records.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from io import BytesIO
 from typing import TypeVar
 
 from group_sidecar.codecs.address_scan import find_body_tags, rewrite_coordinators
-from group_sidecar.codecs.api_registry import APIS, ApiKey
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.headers import framed_reply, reply_start
-from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsResponse
 from group_sidecar.codecs.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from group_sidecar.codecs.messages.find_coordinator import (
     FIRST_VERSION_OF_MANY_KEYS,
@@ -24,8 +22,6 @@ from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataRes
 from group_sidecar.codecs.messages.produce import TOPIC_IDS_SINCE, NodeEndpoint, ProduceResponse
 from group_sidecar.codecs.primitives import decoded, encode_compact_string, read_exact, read_uvarint
 from group_sidecar.codecs.schema import Struct, decode_start, encode
-from group_sidecar.proxy.broker.added_versions import Versions
-from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.dataplane.framing import LENGTH_BYTES
 
 Advertise = Callable[[int, str, int], tuple[str, int]]
@@ -39,12 +35,6 @@ NodeAddress = TypeVar(
 CONTROLLER_ENDPOINTS = 2
 """DescribeCluster's endpoint type for controllers. A broker refuses to describe them (MISMATCHED_ENDPOINT_TYPE)."""
 
-SERVED_APIS: Mapping[int, ApiVersion] = {
-    key: ApiVersion(api_key=key, min_version=APIS[key].versions[0], max_version=APIS[key].versions[-1])
-    for key in (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS)
-}
-"""The APIs that the sidecar offers if the broker does not have them at all."""
-
 _SCANNED_VERSIONS: Mapping[int, range] = {
     ApiKey.FIND_COORDINATOR: range(FIRST_VERSION_OF_MANY_KEYS, FindCoordinatorResponse.VERSIONS.stop),
     ApiKey.PRODUCE: range(ProduceResponse.FLEXIBLE, ProduceResponse.VERSIONS.stop),
@@ -52,54 +42,6 @@ _SCANNED_VERSIONS: Mapping[int, range] = {
 _NO_TOPICS, _THROTTLE_BYTES = b"\1", 4
 """Parts of a Produce reply: the encoding of an empty array of topics, and the size of the throttle time after the
 topics."""
-
-
-def offered_api_versions(
-    reply: ApiVersionsResponse, inspected: Collection[int], added: Versions, *, gateway: bool, serve: bool
-) -> ApiVersionsResponse:
-    """Returns an ApiVersions reply with the versions that the client may use.
-
-    Outside gateway mode, the APIs that the sidecar decodes are capped at the newest version that it can decode. In
-    gateway mode, only the APIs and versions of `GATEWAY_VERSIONS` are offered.
-
-    Args:
-        reply: the broker's reply.
-        inspected: the APIs that the sidecar decodes.
-        added: the versions that the sidecar adds to the broker's APIs (`added_versions`).
-        gateway: whether the sidecar is a gateway.
-        serve: whether to add those of the `SERVED_APIS` that the broker lacks.
-    """
-    if gateway:
-        passing = (v for v in reply.api_keys if v.min_version <= GATEWAY_VERSIONS.get(v.api_key, -1))
-        capped = (_capped(v, GATEWAY_VERSIONS[v.api_key]) for v in passing)
-    else:
-        described = {key: APIS[key].versions[-1] for key in inspected if key in APIS}
-        capped = (_capped(v, described.get(v.api_key, v.max_version)) for v in reply.api_keys)
-    offered = tuple(_raised(version, added) for version in capped)
-    if serve:
-        keys = {version.api_key for version in offered}
-        offered += tuple(version for key, version in SERVED_APIS.items() if key not in keys)
-    return replace(reply, api_keys=offered)
-
-
-def _capped(version: ApiVersion, cap: int) -> ApiVersion:
-    return version if cap >= version.max_version else replace(version, max_version=max(version.min_version, cap))
-
-
-def _raised(version: ApiVersion, added: Versions) -> ApiVersion:
-    own = version.api_key not in added
-    return version if own else replace(version, max_version=added[version.api_key][1])
-
-
-def group_coordinators_only(reply: ApiVersionsResponse) -> ApiVersionsResponse:
-    """Returns the reply with only the lowest version of FindCoordinator.
-
-    The sidecar answers v1 of this API key as the GroupMetadata request of KIP-40's draft.
-    """
-    offered = tuple(
-        replace(v, max_version=v.min_version) if v.api_key == ApiKey.FIND_COORDINATOR else v for v in reply.api_keys
-    )
-    return replace(reply, api_keys=offered)
 
 
 def rewrite_addresses(reply: Struct, advertise: Advertise) -> Struct:

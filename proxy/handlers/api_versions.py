@@ -1,11 +1,11 @@
 """Builds the ApiVersions replies that clients get from those of the broker.
 
-Versions that the sidecar cannot decode are removed (`address_rewrite`), and versions that it translates are added
-(`added_versions`). The built replies are cached, because every connection asks and a broker's reply is the same until
-the broker is upgraded.
+Versions that the sidecar cannot decode are removed, and versions that it translates are added (`added_versions`). The
+built replies are cached, because every connection asks and a broker's reply is the same until the broker is upgraded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
@@ -13,11 +13,17 @@ from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.headers import encode_reply_rest, framed_reply, split_reply
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersion, ApiVersionsResponse
 from group_sidecar.codecs.schema import decode_start
-from group_sidecar.proxy.broker import address_rewrite
 from group_sidecar.proxy.broker.added_versions import Versions
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
 from group_sidecar.proxy.broker.client_access import ClientAccess
+from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.broker.offered_versions import OfferedVersions
+
+SERVED_APIS: Mapping[int, ApiVersion] = {
+    key: ApiVersion(api_key=key, min_version=APIS[key].versions[0], max_version=APIS[key].versions[-1])
+    for key in (ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS)
+}
+"""The APIs that the sidecar offers if the broker does not have them at all."""
 
 MAX_CACHED_REPLIES = 8
 """Maximum number of cached replies: one for each request version and each distinct reply of the broker. A full cache is
@@ -144,7 +150,53 @@ class ApiVersionsReplies:
     def _cut(self, reply: ApiVersionsResponse, versions: Versions, known: bool) -> ApiVersionsResponse:
         """Returns the reply that clients get. `known`: whether the reply is no error."""
         added = self._versions.added_versions_for(versions) if known else {}
-        cut = address_rewrite.offered_api_versions(
-            reply, self._decoded, added, gateway=self._gateway, serve=known and self._serves
-        )
-        return address_rewrite.group_coordinators_only(cut) if self._kip40 else cut
+        cut = offered_api_versions(reply, self._decoded, added, gateway=self._gateway, serve=known and self._serves)
+        return _group_coordinators_only(cut) if self._kip40 else cut
+
+
+def offered_api_versions(
+    reply: ApiVersionsResponse, inspected: Collection[int], added: Versions, *, gateway: bool, serve: bool
+) -> ApiVersionsResponse:
+    """Returns an ApiVersions reply with the versions that the client may use.
+
+    Outside gateway mode, the APIs that the sidecar decodes are capped at the newest version that it can decode. In
+    gateway mode, only the APIs and versions of `GATEWAY_VERSIONS` are offered.
+
+    Args:
+        reply: the broker's reply.
+        inspected: the APIs that the sidecar decodes.
+        added: the versions that the sidecar adds to the broker's APIs (`added_versions`).
+        gateway: whether the sidecar is a gateway.
+        serve: whether to add those of the `SERVED_APIS` that the broker lacks.
+    """
+    if gateway:
+        passing = (v for v in reply.api_keys if v.min_version <= GATEWAY_VERSIONS.get(v.api_key, -1))
+        capped = (_capped(v, GATEWAY_VERSIONS[v.api_key]) for v in passing)
+    else:
+        described = {key: APIS[key].versions[-1] for key in inspected if key in APIS}
+        capped = (_capped(v, described.get(v.api_key, v.max_version)) for v in reply.api_keys)
+    offered = tuple(_raised(version, added) for version in capped)
+    if serve:
+        keys = {version.api_key for version in offered}
+        offered += tuple(version for key, version in SERVED_APIS.items() if key not in keys)
+    return replace(reply, api_keys=offered)
+
+
+def _capped(version: ApiVersion, cap: int) -> ApiVersion:
+    return version if cap >= version.max_version else replace(version, max_version=max(version.min_version, cap))
+
+
+def _raised(version: ApiVersion, added: Versions) -> ApiVersion:
+    own = version.api_key not in added
+    return version if own else replace(version, max_version=added[version.api_key][1])
+
+
+def _group_coordinators_only(reply: ApiVersionsResponse) -> ApiVersionsResponse:
+    """Returns the reply with only the lowest version of FindCoordinator.
+
+    The sidecar answers v1 of this API key as the GroupMetadata request of KIP-40's draft.
+    """
+    offered = tuple(
+        replace(v, max_version=v.min_version) if v.api_key == ApiKey.FIND_COORDINATOR else v for v in reply.api_keys
+    )
+    return replace(reply, api_keys=offered)

@@ -8,8 +8,8 @@ from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.codecs.headers import encode_reply
 from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from group_sidecar.proxy.broker.added_versions import Versions, added_versions
-from group_sidecar.proxy.broker.address_rewrite import offered_api_versions
 from group_sidecar.proxy.dataplane.commands import ToClient
+from group_sidecar.proxy.handlers.api_versions import offered_api_versions
 from tests.proxy.dataplane.playbook import Line, broker_state
 from tests.proxy.handlers.old_brokers import RELEASES
 

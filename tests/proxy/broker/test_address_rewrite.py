@@ -11,20 +11,16 @@ from group_sidecar.codecs.address_scan import NotScannable, find_body_tags
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import encode_reply
-from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
 from group_sidecar.codecs.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from group_sidecar.codecs.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from group_sidecar.codecs.messages.metadata import MetadataResponse, MetadataResponseBroker
 from group_sidecar.codecs.messages.produce import NodeEndpoint, ProduceResponse
 from group_sidecar.codecs.schema import Struct, decode, encode, field_specs
 from group_sidecar.proxy.broker.address_rewrite import (
-    SERVED_APIS,
     is_scannable,
-    offered_api_versions,
     rewrite_addresses,
     scan_and_rewrite,
 )
-from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.dataplane.framing import LENGTH_BYTES
 from tests.codecs.declarations import brought_down, full_sample, null_sample
 from tests.codecs.strategies import structs
@@ -134,96 +130,6 @@ def test_unavailable_coordinator_is_unchanged() -> None:
 def test_reply_without_addresses_is_unchanged(message: Struct) -> None:
     """The rewrite returns the same object for a reply without addresses."""
     assert rewrite_addresses(message, advertise) is message
-
-
-def offering(**ranges: tuple[int, int]) -> ApiVersionsResponse:
-    """Returns a broker's ApiVersions, given by the names of the APIs."""
-    keys = tuple(
-        ApiVersion(api_key=ApiKey[name], min_version=low, max_version=high, unknown_tags=((9, b"kept"),))
-        for name, (low, high) in ranges.items()
-    )
-    features = (FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1),)
-    return ApiVersionsResponse(
-        error_code=0, api_keys=keys, finalized_features=features, finalized_features_epoch=7, unknown_tags=((99, b"x"),)
-    )
-
-
-def ranges_of(reply: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
-    return {ApiKey(v.api_key).name: (v.min_version, v.max_version) for v in reply.api_keys}
-
-
-BOTH = {"LIST_GROUPS": (0, 1), "DESCRIBE_GROUPS": (0, 1)}
-
-
-def test_only_inspected_versions_are_capped() -> None:
-    """Only inspected APIs beyond their described versions are capped. The rest of the offer is unchanged."""
-    told = offering(JOIN_GROUP=(0, 99), METADATA=(2, 5), FETCH=(4, 99), HEARTBEAT=(0, 99), **BOTH)
-    offered = offered_api_versions(told, INSPECTED, {}, gateway=False, serve=True)
-    assert ranges_of(offered) == ranges_of(told) | {"JOIN_GROUP": (0, APIS[ApiKey.JOIN_GROUP].versions[-1])}
-    assert replace(offered, api_keys=()) == replace(told, api_keys=())
-    assert all(version.unknown_tags == ((9, b"kept"),) for version in offered.api_keys)
-
-
-def test_described_offer_is_unchanged() -> None:
-    """An offer within the described versions is unchanged."""
-    told = offering(JOIN_GROUP=(2, 9), METADATA=(0, 13), FETCH=(4, 99), **BOTH)
-    assert offered_api_versions(told, INSPECTED, {}, gateway=False, serve=True) == told
-
-
-def test_undescribed_range_keeps_lowest_version() -> None:
-    """A range above the described versions keeps its lowest version only."""
-    offered = offered_api_versions(offering(JOIN_GROUP=(20, 25)), INSPECTED, {}, gateway=False, serve=False)
-    assert ranges_of(offered) == {"JOIN_GROUP": (20, 20)}
-
-
-def test_undescribed_api_is_not_capped() -> None:
-    """An inspected API without a description is not capped."""
-    offered = offered_api_versions(
-        offering(DELETE_TOPICS=(0, 99)), {ApiKey.DELETE_TOPICS}, {}, gateway=False, serve=False
-    )
-    assert ranges_of(offered) == {"DELETE_TOPICS": (0, 99)}
-
-
-def test_gateway_offers_known_apis_only() -> None:
-    """A gateway offers only APIs and versions that are known to carry no unhandled addresses."""
-    told = offering(DELETE_TOPICS=(0, 99), DESCRIBE_QUORUM=(0, 2), LEADER_AND_ISR=(0, 7), JOIN_GROUP=(20, 25))
-    unknown = ApiVersion(api_key=95, min_version=0, max_version=0)
-    told = replace(told, api_keys=(*told.api_keys, unknown))
-    offered = offered_api_versions(told, INSPECTED, {}, gateway=True, serve=False)
-    assert ranges_of(offered) == {"DELETE_TOPICS": (0, 6), "DESCRIBE_QUORUM": (0, 2)}
-
-
-def test_gateway_caps_fetch_version() -> None:
-    """A gateway offers Fetch up to the last version whose addresses it can replace."""
-    assert GATEWAY_VERSIONS[ApiKey.FETCH] == 18
-    told = offering(FETCH=(4, 19), **BOTH)
-    assert ranges_of(offered_api_versions(told, INSPECTED, {}, gateway=True, serve=True))["FETCH"] == (
-        4,
-        18,
-    )
-    assert ranges_of(offered_api_versions(offering(FETCH=(4, 11)), INSPECTED, {}, gateway=True, serve=False))[
-        "FETCH"
-    ] == (
-        4,
-        11,
-    )
-
-
-@pytest.mark.parametrize("serve", [False, True])
-@pytest.mark.parametrize("has", [{}, {"LIST_GROUPS": (0, 0)}, {"DESCRIBE_GROUPS": (0, 0)}, BOTH])
-def test_served_apis_fill_the_offer(serve: bool, has: dict[str, tuple[int, int]]) -> None:
-    """Served APIs that the broker lacks are offered if serving is on. The broker's own ranges are unchanged."""
-    offered = ranges_of(offered_api_versions(offering(FETCH=(0, 11), **has), INSPECTED, {}, gateway=False, serve=serve))
-    ours = {ApiKey(key).name: (v.min_version, v.max_version) for key, v in SERVED_APIS.items()} if serve else {}
-    assert offered == {"FETCH": (0, 11)} | ours | has
-
-
-@pytest.mark.parametrize("version", ApiVersionsResponse.VERSIONS)
-def test_rewritten_offer_encodes_in_every_version(version: int) -> None:
-    """A rewritten offer can be encoded and decoded in every ApiVersions version."""
-    told = brought_down(offering(JOIN_GROUP=(0, 99)), version)
-    offered = offered_api_versions(told, INSPECTED, {}, gateway=True, serve=True)
-    assert decode(ApiVersionsResponse, version, encode(offered, version)) == offered
 
 
 @pytest.mark.parametrize("body", [b"\1", b"\1\0\0\0", b"\1\0\0\0\0", b"\2\1\1\0\0\0\0\0"])
