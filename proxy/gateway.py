@@ -29,7 +29,8 @@ from group_sidecar.proxy.listeners.node_ports import NodePorts
 from group_sidecar.proxy.listeners.ports import ListenError, port_of
 from group_sidecar.proxy.runtime.addresses import Address, AddressBook, NodeNames
 from group_sidecar.proxy.runtime.backoff import Backoff
-from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
+from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
 
 NODES_SECONDS = 1.0

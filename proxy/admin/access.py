@@ -23,7 +23,8 @@ from group_sidecar.metrics.admin_counters import AdminCounters
 from group_sidecar.proxy.admin.guess_limit import GuessLimit
 from group_sidecar.proxy.admin.http_replies import problem
 from group_sidecar.proxy.config.sections import AdminAccess
-from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
+from group_sidecar.proxy.runtime.logging import log
 
 HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/startupz"})
 METRICS_PATH = "/metrics"

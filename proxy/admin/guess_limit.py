@@ -14,7 +14,8 @@ import trio
 
 from group_sidecar.metrics.admin_counters import AdminCounters, TokenRefusal
 from group_sidecar.proxy.runtime.addresses import format_host, network_of
-from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
+from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.token_bucket import TokenBucket
 
 FREE_GUESSES = 10

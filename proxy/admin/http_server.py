@@ -13,7 +13,8 @@ import trio
 from starlette.types import ASGIApp
 
 from group_sidecar.proxy.admin.http_connection import HttpConnection
-from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
+from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from group_sidecar.proxy.tls.contexts import ReloadingContext
 

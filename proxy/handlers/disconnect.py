@@ -6,7 +6,8 @@ The caller decides that the connection is closed, and the session closes it.
 from group_sidecar.codecs.api_registry import api_name
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane.outcomes import HangUp, Origin
-from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
+from group_sidecar.proxy.runtime.logging import log
 
 
 class Disconnector:

@@ -37,7 +37,8 @@ from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Origin
 from group_sidecar.proxy.handlers.broker_refusals import BrokerRefusals
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
 from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
-from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
+from group_sidecar.proxy.runtime.logging import log
 
 TRACKED_WRITES = exchange_events.GROUP_WRITE_KEYS - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
 """Writes that make the copy wrong if they are not decoded. A missed Heartbeat or EndTxn is harmless. Without a

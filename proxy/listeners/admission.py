@@ -18,7 +18,8 @@ from group_sidecar.proxy.dataplane.session import Session
 from group_sidecar.proxy.listeners.acceptor import AcceptedClient, Target
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes
 from group_sidecar.proxy.runtime.addresses import Address, format_host
-from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
+from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.token_bucket import TokenBucket
 
 TURNED_AWAY = "a client was turned away"

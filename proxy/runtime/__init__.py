@@ -4,7 +4,7 @@
 - `backoff`: computes when a failed attempt is repeated
 - `supervision`: restarts, counts and logs background tasks that fail
 - `service_manager`: reports the state of the process to systemd
-- `logging`, `event_log`: the log on standard error, and the lines about groups
+- `logging`, `log_throttle`, `event_log`: the log on standard error, its repeated lines, and the lines about groups
 - `os_errors`: the reasons of errors of the operating system, as text
 - `scrape`, `shared_snapshot`: long walks over all groups, in slices between frames and shared by several callers
 - `garbage_collection`: keeps Python's collector from pausing the data path

@@ -1,7 +1,6 @@
 """Log lines about events of groups.
 
-`EventLog` selects the facts that are worth a line, and throttles the lines of each group with the `LogThrottle` of
-`logging`.
+`EventLog` selects the facts that are worth a line, and throttles the lines of each group with a `LogThrottle`.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,8 @@ from group_sidecar.coordinator.model.facts import (
 )
 from group_sidecar.coordinator.state.exclusivity import DOUBT_SECONDS
 from group_sidecar.metrics.fact_counters import error_name
-from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
+from group_sidecar.proxy.runtime.logging import log
 
 MAX_CAUSES = 20_000
 """The maximum number of pairs of a group and an event that are throttled at a time. A broker may have problems with

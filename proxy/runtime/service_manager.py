@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import trio
 
-from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
+from group_sidecar.proxy.runtime.logging import log
 
 SEND_SECONDS = 0.2
 """Seconds that a report may wait if systemd does not read."""

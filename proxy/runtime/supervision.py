@@ -13,7 +13,8 @@ from typing import overload
 import trio
 
 from group_sidecar.proxy.runtime.backoff import Backoff
-from group_sidecar.proxy.runtime.logging import LogThrottle, log
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
+from group_sidecar.proxy.runtime.logging import log
 
 FAILING_SECONDS = 60.0
 """A part counts as failing for this many seconds after its last failure. A restarted part works or fails again within

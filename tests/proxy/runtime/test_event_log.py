@@ -21,7 +21,7 @@ from group_sidecar.coordinator.model.facts import (
     SlowestMember,
 )
 from group_sidecar.proxy.runtime.event_log import EventLog
-from group_sidecar.proxy.runtime.logging import LogThrottle
+from group_sidecar.proxy.runtime.log_throttle import LogThrottle
 
 CLIENT = {"client_id": "consumer-3", "client_host": "/10.0.0.7"}
 NAMED = "consumer-3 at 10.0.0.7"
