@@ -235,7 +235,7 @@ def _moved(cause: _Cause) -> str:
 
 
 def _unknown(cause: _Cause) -> str:
-    involved = f" ({_client_label(cause.by)} had to do with it{_quoted(cause)})" if cause.by else ""
+    involved = f" ({_client_label(cause.by)} was involved{_quoted(cause)})" if cause.by else ""
     return f"of something that was not seen{involved}"
 
 

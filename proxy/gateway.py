@@ -299,6 +299,6 @@ def _is_refusal(error: Exception) -> bool:
     A load balancer that reaches no broker may accept a connection, and close it or never answer.
     """
     if isinstance(error, BrokerClosed):
-        # Nothing was answered on a plain connection. After an answer, the broker may want SASL.
+        # Nothing was answered on a plain connection. After an answer, the broker may require SASL.
         return error.may_require != "TLS"
     return not isinstance(error, BrokerUnreachable | BrokerTimeout)

@@ -162,7 +162,7 @@ class Login:
             kind = "token" if self._tokens else "password"
             raise AuthenticationFailed(f"{client.address} is not sent a {kind}: {error}") from None
         except RefusedToken as error:
-            raise AuthenticationFailed(f"{client.address} does not take {credential}: {error}") from None
+            raise AuthenticationFailed(f"{client.address} refuses {credential}: {error}") from None
 
     async def _exchange(self, client: KafkaClient, seconds: float, *, framed: bool) -> float:
         """Returns the session's lifetime in seconds. A bearer token that failed once is not used again."""
@@ -193,11 +193,11 @@ async def _sasl_handshake(sasl: Sasl, name: str, client: KafkaClient) -> bool:
     version = client.version_for(SaslHandshakeRequest)
     reply: SaslHandshakeResponse = await client.ask(SaslHandshakeRequest(mechanism=sasl.mechanism), version)
     if reply.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise AuthenticationFailed(f"{client.address} does not want SASL, and {name} is set")
+        raise AuthenticationFailed(f"{client.address} does not support SASL, and {name} is set")
     if reply.error_code:
         offered = ", ".join(reply.mechanisms) or "none"
         raise AuthenticationFailed(
-            f"{client.address} does not take {sasl.mechanism}: {error_name(reply.error_code)}: it offers {offered}"
+            f"{client.address} does not support {sasl.mechanism}: {error_name(reply.error_code)}: it offers {offered}"
         )
     return version >= _FRAMED_SINCE
 
@@ -233,7 +233,7 @@ async def _send_token(sasl: Sasl, client: KafkaClient, token: bytes, *, framed: 
         return math.inf, await client.exchange_token(token)
     reply: SaslAuthenticateResponse = await client.ask(SaslAuthenticateRequest(auth_bytes=token))
     if reply.error_code:
-        refusal = f"{client.address} does not take {_credential_label(sasl)}: {error_name(reply.error_code)}"
+        refusal = f"{client.address} refuses {_credential_label(sasl)}: {error_name(reply.error_code)}"
         raise AuthenticationFailed(f"{refusal}: {reply.error_message}" if reply.error_message else refusal)
     return reply.session_lifetime_ms / 1000 or math.inf, reply.auth_bytes
 

@@ -147,7 +147,7 @@ class KafkaClient:
             # Before authentication, a listener that requires SASL replies only to ApiVersions.
             if self._answered or self._authenticate:
                 raise
-            raise type(error)(f"{error}: it may want SASL", may_require="SASL") from None
+            raise type(error)(f"{error}: it may require SASL", may_require="SASL") from None
         self._answered = True
         return body
 
@@ -178,7 +178,7 @@ class KafkaClient:
         except BrokerClosed as error:
             wants = "" if isinstance(self._stream, trio.SSLStream) else "TLS"
             raise BrokerClosed(
-                f"{error}: it may want {wants or 'a certificate'}, or be older than 0.9", wants
+                f"{error}: it may require {wants or 'a certificate'}, or be older than 0.9", wants
             ) from None
         if body is None:
             self.versions = KAFKA_0_9

@@ -64,7 +64,7 @@ _CONDITIONS: tuple[tuple[type[Exception], str], ...] = (
     (BrokerClosed, "broker closes the connection"),
     (BrokerTimeout, "broker does not answer"),
     (TlsFailed, "broker not reached by TLS"),
-    (AuthenticationFailed, "broker does not take the sidecar's credentials"),
+    (AuthenticationFailed, "broker refuses the sidecar's credentials"),
     (BrokerError, "broker not understood"),
     (DecodeError, "broker not understood"),
 )

@@ -278,7 +278,7 @@ def _accepted(url: str, reply: httpx.Response) -> JsonObject:
     path = reply.url.path
     if reply.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         sent = "authorization" in reply.request.headers
-        said = "does not take this token" if sent else "wants a token: --token-file FILE"
+        said = "refuses this token" if sent else "wants a token: --token-file FILE"
     elif reply.status_code == HTTPStatus.NOT_FOUND:
         said = f"has no {path}: it is older, or not the admin port of a sidecar"
     else:

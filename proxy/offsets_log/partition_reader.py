@@ -182,7 +182,7 @@ class PartitionReader:
                 del self._readings[number]
                 self.read_counters.lags.pop(number, None)
                 self._follower.fail(number, "read again", self._now())
-                log.info("a partition is loaded anew", broker=self._broker, partition=reading.name)
+                log.info("a partition is loaded again", broker=self._broker, partition=reading.name)
         self._partitions_to_reload.clear()
 
     # Leadership.
@@ -396,7 +396,7 @@ class PartitionReader:
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             del self._readings[reading.number]
             self._follower.fail(reading.number, error_name(code), self._now())
-            log.info("offset out of range: a partition is loaded anew", broker=self._broker, partition=reading.name)
+            log.info("offset out of range: a partition is loaded again", broker=self._broker, partition=reading.name)
             self._discover_soon()
         else:
             self._fail(reading, error_name(code))

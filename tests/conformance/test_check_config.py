@@ -82,4 +82,4 @@ def test_sidecar_without_user(broker: KafkaBroker, tmp_path: Path) -> None:
     assert checked.returncode == 1
     [line] = checked.stderr.splitlines()
     assert line.startswith(f"group-sidecar: own_connection: {host_port(broker.sasl_client)} ")
-    assert line.endswith(": it may want SASL (own_connection.sasl)")
+    assert line.endswith(": it may require SASL (own_connection.sasl)")

@@ -117,7 +117,7 @@ def test_wrong_password_is_one_line(secured: Secured, tmp_path: Path) -> None:
     file, address = command_config(tmp_path, secured, password="not-the-password"), secured.broker.sasl_direct
     refused = groups(address, "--command-config", str(file))
     assert (refused.returncode, refused.stdout) == (1, "")
-    expected = f"group-sidecar: {host_port(address)} does not take {SASL_USER}'s password by PLAIN: "
+    expected = f"group-sidecar: {host_port(address)} refuses {SASL_USER}'s password by PLAIN: "
     assert refused.stderr.startswith(f"{expected}SASL_AUTHENTICATION_FAILED (58)")
     assert len(refused.stderr.splitlines()) == 1
     assert "not-the-password" not in refused.stderr

@@ -97,20 +97,20 @@ async def refusal(address: tuple[str, int], own: dict[str, Any], kind: type[Brok
 async def test_a_wrong_password(secured: Secured, mechanism: str) -> None:
     """A wrong password raises AuthenticationFailed with the user, the mechanism and the broker's error."""
     line = await refusal(secured.broker.sasl_direct, {"sasl": sasl(mechanism, password="wrong")}, AuthenticationFailed)
-    assert line.startswith(f"does not take {SASL_USER}'s password by {mechanism}: SASL_AUTHENTICATION_FAILED (58): ")
+    assert line.startswith(f"refuses {SASL_USER}'s password by {mechanism}: SASL_AUTHENTICATION_FAILED (58): ")
 
 
 async def test_mechanism_not_enabled(secured: Secured) -> None:
     """A mechanism that the broker lacks raises AuthenticationFailed with the offered mechanisms."""
     line = await refusal(secured.broker.sasl_direct, {"sasl": sasl("SCRAM-SHA-512")}, AuthenticationFailed)
     offered = "it offers PLAIN, SCRAM-SHA-256"
-    assert line == f"does not take SCRAM-SHA-512: UNSUPPORTED_SASL_MECHANISM (33): {offered}"
+    assert line == f"does not support SCRAM-SHA-512: UNSUPPORTED_SASL_MECHANISM (33): {offered}"
 
 
 async def test_listener_without_sasl(secured: Secured) -> None:
     """SASL at a listener without SASL raises AuthenticationFailed that names own_connection.sasl."""
     line = await refusal(secured.broker.direct, {"sasl": sasl("PLAIN")}, AuthenticationFailed)
-    assert line == "does not want SASL, and own_connection.sasl is set"
+    assert line == "does not support SASL, and own_connection.sasl is set"
 
 
 async def test_plain_listener_with_tls_set(secured: Secured) -> None:
@@ -181,7 +181,7 @@ async def test_token_from_file(secured: Secured, tmp_path: Path) -> None:
     assert await groups_asked(secured.broker.sasl_client, own) == 0
     file.write_text(unsecured_token("sidecar", -60))
     line = await refusal(secured.broker.sasl_client, own, AuthenticationFailed)
-    assert line == f"does not take the token in {file} by OAUTHBEARER: invalid_token"
+    assert line == f"refuses the token in {file} by OAUTHBEARER: invalid_token"
 
 
 async def test_token_from_endpoint(secured: Secured, nursery: trio.Nursery) -> None:
@@ -233,7 +233,7 @@ def test_refused_sidecar_is_ready(secured: Secured, tmp_path: Path) -> None:
     """A sidecar with a wrong password is ready, logs the reason and does not log the password."""
     with sidecar(secured, tmp_path, {"sasl": sasl("PLAIN", password="not-the-password")}) as running:
         running.process.wait_until(lambda: "SASL_AUTHENTICATION_FAILED (58)" in running.process.tail())
-        assert "broker does not take the sidecar's credentials" in running.process.tail()
+        assert "broker refuses the sidecar's credentials" in running.process.tail()
         assert "not-the-password" not in running.process.tail()
         assert running.get("/readyz")[0] == 200
 

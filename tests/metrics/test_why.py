@@ -135,7 +135,7 @@ def test_varying_reason_text_is_one_cause() -> None:
             ),
         ),
         ("unknown", {"by": None}, None, "of something that was not seen"),
-        ("unknown", {}, None, "of something that was not seen (consumer-3 at 10.0.0.7 had to do with it)"),
+        ("unknown", {}, None, "of something that was not seen (consumer-3 at 10.0.0.7 was involved)"),
     ],
 )
 def test_sentence_of_each_cause(cause: str, fields: dict[str, Any], how: str | None, because: str) -> None:

@@ -150,7 +150,7 @@ async def test_wrong_password_reports_broker_error(nursery: trio.Nursery, mechan
     address = await at(nursery, SaslBroker().serve)
     line = await refusal(address, OwnConnection(sasl=sasl(mechanism, password=SecretStr("wrong"))))
     said = "SASL_AUTHENTICATION_FAILED (58): Authentication failed"
-    assert line == f"does not take {USER}'s password by {mechanism}: {said}"
+    assert line == f"refuses {USER}'s password by {mechanism}: {said}"
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -187,15 +187,15 @@ async def test_invalid_scram_message_is_no_proof(nursery: trio.Nursery, token: b
     [
         (
             SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=SCRAM),
-            "does not take PLAIN: UNSUPPORTED_SASL_MECHANISM (33): it offers SCRAM-SHA-256, SCRAM-SHA-512",
+            "does not support PLAIN: UNSUPPORTED_SASL_MECHANISM (33): it offers SCRAM-SHA-256, SCRAM-SHA-512",
         ),
         (
             SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=()),
-            "does not take PLAIN: UNSUPPORTED_SASL_MECHANISM (33): it offers none",
+            "does not support PLAIN: UNSUPPORTED_SASL_MECHANISM (33): it offers none",
         ),
         (
             SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=()),
-            "does not want SASL, and own_connection.sasl is set",
+            "does not support SASL, and own_connection.sasl is set",
         ),
         (
             HangUp(),
@@ -368,7 +368,7 @@ async def test_missing_client_certificate_is_hinted(
     """A broker that requires a certificate closes the connection, and the error mentions a certificate."""
     address = await at(nursery, by_tls(authority, lister(), "127.0.0.1", wants_certificate=True))
     line = await refusal(address, OwnConnection(tls=Tls(ca_file=ca_file)), BrokerClosed)
-    assert line == "closed the connection at ApiVersions: it may want a certificate, or be older than 0.9"
+    assert line == "closed the connection at ApiVersions: it may require a certificate, or be older than 0.9"
 
 
 async def hang_up(stream: trio.SocketStream) -> None:

@@ -63,7 +63,7 @@ async def test_challenge_is_reported(
     broker.challenge = challenge
     broker.token_taken = "another"
     line = await refusal(await at(nursery, broker.serve), own_with(file))
-    assert line == f"does not take the token in {file} by OAUTHBEARER: {status}"
+    assert line == f"refuses the token in {file} by OAUTHBEARER: {status}"
     assert broker.received == [MESSAGE, DUMMY]
     assert TOKEN not in line
 
@@ -73,7 +73,7 @@ async def test_refusal_without_challenge_is_reported(nursery: trio.Nursery, file
     broker = BearerBroker()
     broker._token = lambda token: None  # type: ignore[method-assign]
     line = await refusal(await at(nursery, broker.serve), own_with(file))
-    assert line.startswith(f"does not take the token in {file} by OAUTHBEARER: SASL_AUTHENTICATION_FAILED (58): ")
+    assert line.startswith(f"refuses the token in {file} by OAUTHBEARER: SASL_AUTHENTICATION_FAILED (58): ")
 
 
 async def test_closed_connection_is_reported(nursery: trio.Nursery, file: Path) -> None:
@@ -89,7 +89,7 @@ async def test_failed_handshake_sends_no_token(nursery: trio.Nursery, file: Path
     broker = BearerBroker()
     broker.answers[SaslHandshakeRequest] = SaslHandshakeResponse(error_code=33, mechanisms=("PLAIN",))
     line = await refusal(await at(nursery, broker.serve), own_with(file))
-    assert line == "does not take OAUTHBEARER: UNSUPPORTED_SASL_MECHANISM (33): it offers PLAIN"
+    assert line == "does not support OAUTHBEARER: UNSUPPORTED_SASL_MECHANISM (33): it offers PLAIN"
     assert broker.requests(SaslAuthenticateRequest) == []
 
 

@@ -235,7 +235,7 @@ async def test_close_at_api_versions_has_hint(network: MemoryNetwork) -> None:
     """A broker that closes the connection at ApiVersions raises BrokerClosed with a hint."""
     network.brokers[BROKER] = ScriptedBroker({ApiVersionsRequest: HangUp()})
     with pytest.raises(
-        BrokerClosed, match=r"closed the connection at ApiVersions: it may want TLS, or be older than 0.9$"
+        BrokerClosed, match=r"closed the connection at ApiVersions: it may require TLS, or be older than 0.9$"
     ):
         async with connect(*BROKER):
             pass
@@ -270,7 +270,7 @@ async def test_missing_reply_breaks_connection(
     broker = ScriptedBroker({ListGroupsRequest: failure, HeartbeatRequest: HeartbeatResponse(error_code=0)})
     network.brokers[BROKER] = broker
     async with connect(*BROKER, timeout=5) as client:
-        with pytest.raises(kind, match=rf"^broker:9092 {text}: it may want SASL$"):
+        with pytest.raises(kind, match=rf"^broker:9092 {text}: it may require SASL$"):
             await client.ask(ListGroupsRequest())
         with pytest.raises(BrokerClosed, match="has failed before ListGroups"):
             await client.ask(ListGroupsRequest())

@@ -506,19 +506,19 @@ async def test_next_connection_learns_authorizer(network: MemoryNetwork, autojum
         (
             {"hello": HangUp()},
             "broker closes the connection",
-            "broker:9092 closed the connection at ApiVersions: it may want TLS, or be older than 0.9",
+            "broker:9092 closed the connection at ApiVersions: it may require TLS, or be older than 0.9",
             {"setting": "own_connection.tls"},
         ),
         (
             {"acls": HangUp()},
             "broker closes the connection",
-            "broker:9092 closed the connection at DescribeAcls: it may want SASL",
+            "broker:9092 closed the connection at DescribeAcls: it may require SASL",
             {"setting": "own_connection.sasl"},
         ),
         (
             {"acls": NoReply()},
             "broker does not answer",
-            "broker:9092 did not answer DescribeAcls within 10 s: it may want SASL",
+            "broker:9092 did not answer DescribeAcls within 10 s: it may require SASL",
             {"setting": "own_connection.sasl"},
         ),
         (
@@ -555,7 +555,7 @@ async def test_unusable_broker_is_logged_once(
     ("refusal", "event"),
     [
         (TlsFailed("no trust"), "broker not reached by TLS"),
-        (AuthenticationFailed("no such user"), "broker does not take the sidecar's credentials"),
+        (AuthenticationFailed("no such user"), "broker refuses the sidecar's credentials"),
     ],
 )
 async def test_refused_credentials_do_not_fail_probe(

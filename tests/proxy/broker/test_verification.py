@@ -517,7 +517,7 @@ async def test_hangup_loses_samples(autojump_clock: MockClock, copy: Copy, lines
         copy.answered("g")
     await trio.sleep(10)
     assert copy.outcomes() == {Verification.LOST: 3}
-    reason = "broker:9092 closed the connection at DescribeGroups: it may want SASL"
+    reason = "broker:9092 closed the connection at DescribeGroups: it may require SASL"
     assert lines == [
         {
             "event": "answers are not verified",

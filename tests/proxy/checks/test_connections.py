@@ -241,12 +241,12 @@ def test_credentials() -> None:
         assert succeeded, found
         wrong = {**user, "password": "not-the-password"}
         found, succeeded = lines(upstream=at(port), own_connection={"sasl": wrong})
-        assert found[1].startswith(f"own_connection: {at(port)} does not take {USER}'s password by PLAIN: ")
+        assert found[1].startswith(f"own_connection: {at(port)} refuses {USER}'s password by PLAIN: ")
         assert "not-the-password" not in str(found)
         assert not succeeded
         server.answers[MetadataRequest] = HangUp()
         found, succeeded = lines(upstream=at(port))
-        text = "closed the connection at Metadata: it may want SASL (own_connection.sasl)"
+        text = "closed the connection at Metadata: it may require SASL (own_connection.sasl)"
         assert found[1] == f"own_connection: {at(port)} {text}"
 
 
@@ -259,7 +259,7 @@ def test_bearer_token(tmp_path: Path) -> None:
     with kafka_port(server, keep_metadata=True) as port:
         for content, text in (
             (TOKEN, f"answers {SPOKEN}, {MAY_READ}"),
-            ("another", f"does not take the token in {file} by OAUTHBEARER: invalid_token"),
+            ("another", f"refuses the token in {file} by OAUTHBEARER: invalid_token"),
             ("", f"is not sent a token: own_connection.sasl.token_file: {file} contains no bearer token (RFC 6750)"),
         ):
             file.write_text(content)

@@ -89,7 +89,7 @@ def test_sasl_at_a_broker_without_sasl(tmp_path: Path) -> None:
     file = properties(tmp_path, "security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", jaas)
     broker = ScriptedBroker({SaslHandshakeRequest: SaslHandshakeResponse(error_code=34, mechanisms=())})
     with kafka_port(broker) as shell:
-        line = "does not want SASL, and security.protocol=SASL_PLAINTEXT is set"
+        line = "does not support SASL, and security.protocol=SASL_PLAINTEXT is set"
         failed(shell.run("list", "--command-config", file), 1, f"{shell.addresses[0]} {line}")
 
 

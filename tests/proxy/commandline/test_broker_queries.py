@@ -325,7 +325,7 @@ def test_unknown_offsets_are_reported(shell: StartShell) -> None:
         ["g", "t", "1", *"-------"],
     ]
     assert result.stderr.splitlines() == [
-        f"group-sidecar: {one.addresses[0]} closed the connection at ListOffsets: it may want SASL",
+        f"group-sidecar: {one.addresses[0]} closed the connection at ListOffsets: it may require SASL",
         "group-sidecar: no offset of t:1: TOPIC_AUTHORIZATION_FAILED (29)",
     ]
 

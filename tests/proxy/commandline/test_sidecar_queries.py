@@ -418,7 +418,7 @@ def test_token_file_grants_access(tmp_path: Path) -> None:
     with listening(port):
         assert answered(run("list", "--json", "--token-file", str(right), ports=[port]))["groups"]
         failed(run("list", ports=[port]), 1, f"{port.address} wants a token: --token-file FILE")
-        failed(run("list", "--token-file", str(wrong), ports=[port]), 1, f"{port.address} does not take this token")
+        failed(run("list", "--token-file", str(wrong), ports=[port]), 1, f"{port.address} refuses this token")
 
 
 def test_silent_admin_port_times_out() -> None:

@@ -317,7 +317,7 @@ async def test_truncated_log_is_reloaded(broker: LogBroker, autojump_clock: Mock
         await trio.sleep(1)
         assert side.states == {0: "owned", 1: "owned"}
         assert side.offset(GROUPS[0]) == 5
-    assert told(lines, "offset out of range: a partition is loaded anew")
+    assert told(lines, "offset out of range: a partition is loaded again")
 
 
 async def test_changed_partition_count_resets_all(
@@ -566,7 +566,7 @@ async def test_reload_group_reads_its_partition(broker: LogBroker, autojump_cloc
         assert [side.offset(GROUPS[n]) for n in (0, 1)] == [5, 6]
         assert side.fresh(GROUPS[0])
         assert side.states == {0: "owned", 1: "owned"}
-        assert told(lines, "a partition is loaded anew") == ["a partition is loaded anew"]
+        assert told(lines, "a partition is loaded again") == ["a partition is loaded again"]
         side.tail.reload_group(GROUPS[0])
         side.tail.reload_group(GROUPS[0])
         await trio.sleep(2)
