@@ -17,6 +17,7 @@
 - `gateway`: which port and which name of a gateway lead to which broker
 - `hand_over`: what this process may do while its predecessor or its successor runs, during a hot restart
 - `sidecar`: starts and stops everything in order
+- `sidecar_process`: runs a sidecar as a process, and handles the signals
 - `cli`: the command ``group-sidecar``
 
 Facts of the protocol that are easily forgotten here:

@@ -109,7 +109,7 @@ def run(
         # make no garbage, so the collector is off meanwhile.
         gc.disable()
         from group_sidecar.proxy.runtime.logging import configure_logging
-        from group_sidecar.proxy.sidecar import run_until_signalled
+        from group_sidecar.proxy.sidecar_process import run_until_signalled
 
         gc.enable()
         configure_logging(settings.log.format, settings.log.level)

@@ -10,14 +10,10 @@ connects.
 The file has more than 400 lines because it starts and stops all parts.
 """
 
-import gc
-import os
-import signal
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, closing
 from functools import partial
 from importlib import import_module
 from typing import NamedTuple
@@ -46,7 +42,7 @@ from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ConfigReloader, ReloadOutcome
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
-from group_sidecar.proxy.dataplane.event_loop import host, run_in_task
+from group_sidecar.proxy.dataplane.event_loop import run_in_task
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session, SessionLimits
@@ -54,7 +50,6 @@ from group_sidecar.proxy.gateway import Gateway, GatewayListener
 from group_sidecar.proxy.hand_over import HandOver
 from group_sidecar.proxy.journal.writer import JournalWriter
 from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort
-from group_sidecar.proxy.listeners.descriptor_limits import allowed_connections
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes, handshakes_of
 from group_sidecar.proxy.listeners.ports import (
     ListenError,
@@ -65,7 +60,6 @@ from group_sidecar.proxy.listeners.ports import (
 )
 from group_sidecar.proxy.listeners.predecessor import Predecessor
 from group_sidecar.proxy.listeners.server import Server
-from group_sidecar.proxy.runtime import garbage_collection
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.compiled_modules import uncompiled_modules
 from group_sidecar.proxy.runtime.event_log import EventLog
@@ -73,7 +67,7 @@ from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.scrape import Scraper
 from group_sidecar.proxy.runtime.service_manager import ServiceManager
 from group_sidecar.proxy.runtime.shared_snapshot import SharedSnapshot
-from group_sidecar.proxy.runtime.supervision import Supervisor, Task, first_error
+from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from group_sidecar.proxy.runtime.wall_clock import WallClock
 from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
 from group_sidecar.proxy.tls.certificates import OwnCertificates
@@ -84,9 +78,6 @@ SWEEP_SECONDS = 3.0
 RELIST_SECONDS = 0.5
 """Seconds between updates of the list of groups. A ListGroups request itself applies the changes since the last
 update."""
-THREAD_SWITCH_SECONDS = 0.0005
-"""Seconds for which another thread may hold Python's GIL while the data path waits for it. In Python's default of 5 ms,
-the data path could send a hundred answers."""
 FIRST_REPLY_SECONDS = 1.0
 """Seconds between the last accepted client and the first connection that ends, if a successor has taken over. A client
 that has just connected then gets its first reply."""
@@ -109,108 +100,12 @@ class Addresses(NamedTuple):
         return next(iter(self.listeners.values()))
 
 
-async def run_sidecar(
-    config: Config,
-    *,
-    read: Callable[[], Config] | None = None,
-    stop: trio.Event | None = None,
-    task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Runs a sidecar until `stop` is set or the task is cancelled.
-
-    When `stop` is set, the sidecar first finishes the requests in flight, for at most `limits.drain_seconds`. When
-    the task is cancelled, the sidecar ends at once. Port 0 in an address stands for any free port.
-
-    Args:
-        config: the settings.
-        read: reads the settings again for a reload, and may block. None if there is no file to read.
-        stop: ends the sidecar.
-        task_status: gets the addresses when the sidecar listens.
-
-    Raises:
-        ListenError: an address cannot be listened on.
-    """
-    with _unwrap_listen_errors():
-        await Sidecar(config, read).run(trio.Event() if stop is None else stop, task_status)
-
-
-def run_until_signalled(
-    config: Config,
-    read: Callable[[], Config] | None = None,
-    ports: OpenPorts | None = None,
-    predecessor: socket.socket | None = None,
-) -> None:
-    """Runs a sidecar until SIGTERM or SIGINT. A second signal ends it at once. At SIGHUP it reads its settings again.
-    At SIGUSR2 it starts a successor, and ends when the successor serves clients.
-
-    Nothing else may run in the process, because trio runs as a guest of the poller.
-
-    Args:
-        config: see `run_sidecar`.
-        read: see `run_sidecar`.
-        ports: the listening sockets, or None to open them.
-        predecessor: the socket that leads to the predecessor, or None if there is none.
-
-    Raises:
-        ListenError: see `run_sidecar`.
-    """
-    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-    garbage_collection.keep_collections_short()
-    poller = Poller()
-    service_manager = ServiceManager(os.environ)
-    connections = allowed_connections(config.limits)
-    sidecar = Sidecar(
-        config, read, poller, connections, ports, service_manager, Predecessor(predecessor) if predecessor else None
-    )
-    host(poller, _run_until_signalled, sidecar)
-
-
-async def _run_until_signalled(sidecar: "Sidecar") -> None:
-    stop = trio.Event()
-    with (
-        _unwrap_listen_errors(),
-        trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2) as signals,
-    ):
-        async with trio.open_nursery() as nursery:
-
-            async def handle_signals() -> None:
-                was_stopped = False
-                async for number in signals:
-                    if number == signal.SIGHUP:
-                        nursery.start_soon(sidecar.reload_if_possible)
-                    elif number == signal.SIGUSR2:
-                        nursery.start_soon(sidecar.hand_over.start_successor, stop)
-                    elif was_stopped or sidecar.hand_over.is_waiting:
-                        nursery.cancel_scope.cancel()
-                    else:
-                        was_stopped = True
-                        stop.set()
-
-            nursery.start_soon(handle_signals)
-            async with trio.open_nursery() as running:
-                await running.start(sidecar.run, stop)
-                gc.freeze()  # The collector need not scan the objects of the start-up, which live until the end.
-            nursery.cancel_scope.cancel()
-
-
-@contextmanager
-def _unwrap_listen_errors() -> Iterator[None]:
-    """Raises a ListenError without the exception groups that nurseries put around it."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        refused, others = group.split(ListenError)
-        if refused is None or others is not None:
-            raise
-        raise first_error(refused) from None
-
-
 class Sidecar:
     """One sidecar. `run` may be called once.
 
     Args:
-        config: see `run_sidecar`.
-        read: see `run_sidecar`.
+        config: the settings.
+        read: reads the settings again for a reload, and may block. None if there is no file to read.
         poller: the event loop that hosts trio, or None if trio runs by itself.
         connections: the maximum number of client connections, or None for the number in the settings.
         ports: the listening sockets, or None to open them.
@@ -375,7 +270,7 @@ class Sidecar:
         return sockets_to_pass(self._ports, self._config.listen_addresses, self._config.admin, nodes)
 
     async def run(self, stop: trio.Event, task_status: "trio.TaskStatus[Addresses]" = trio.TASK_STATUS_IGNORED) -> None:
-        """See `run_sidecar`. Exceptions are raised in an exception group."""
+        """See `sidecar_process.run_sidecar`. Exceptions are raised in an exception group."""
         self._clock, self._stop = WallClock(), stop
         ports = self._ports = self._ports or open_ports(self._config.listen_addresses, self._config.admin)
         for unused in ports.closed:

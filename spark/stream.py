@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from group_sidecar.spark.filesystem import FolderError
 from group_sidecar.spark.ingest import IngestResult, ingest
@@ -70,10 +71,7 @@ def stream(
         writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
         query = writer.start()
         try:
-            while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
-                tick()
-                if stopping is not None and stopping.is_set():
-                    break
+            _wait_for_end(query, tick, stopping)
         except StreamingQueryException:
             if failures:
                 raise failures[0] from None
@@ -83,6 +81,14 @@ def stream(
             progress.ended.wait(_LAST_WORDS_SECONDS)
     finally:
         spark.streams.removeListener(progress)
+
+
+def _wait_for_end(query: StreamingQuery, tick: Callable[[], None], stopping: threading.Event | None) -> None:
+    """Waits until the query has ended or `stopping` is set."""
+    while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
+        tick()
+        if stopping is not None and stopping.is_set():
+            break
 
 
 def _cause(store: Store, error: Exception) -> Exception | None:

@@ -350,13 +350,7 @@ def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) ->
         return []  # The log shows the rest.
     group.lifecycle.become_consumer(event.epoch)
     if event.epoch == _LEAVE_EPOCH:
-        here = group.members.get(event.member_id)
-        group.drop(event.member_id, now)
-        group.touch(now)
-        facts = member_gone_facts(group, [here] if here else [], Departure.LEFT, now)
-        return facts + _after_departure(
-            group, cause_of_departure(here, Departure.LEFT) if here else CauseDetails(), now
-        )
+        return _consumer_member_left(group, event.member_id, now)
     group.lifecycle.report(GroupState.STABLE)
     facts = _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
     if event.member_id in group.members:
@@ -375,6 +369,17 @@ def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) ->
     group.roster.include(member)
     group.touch(now)
     return member_joined_facts(group, [member], now)
+
+
+def _consumer_member_left(group: Group, member_id: str, now: float) -> list[Fact]:
+    """Removes a KIP-848 member that has left, in a group of which the log has no record."""
+    member = group.members.get(member_id)
+    group.drop(member_id, now)
+    group.touch(now)
+    facts = member_gone_facts(group, [member] if member else [], Departure.LEFT, now)
+    return facts + _after_departure(
+        group, cause_of_departure(member, Departure.LEFT) if member else CauseDetails(), now
+    )
 
 
 # Events that no request of a client shows.

@@ -34,7 +34,8 @@ from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
 from group_sidecar.proxy.listeners.predecessor import Predecessor
 from group_sidecar.proxy.runtime.addresses import Address
-from group_sidecar.proxy.sidecar import Addresses, Sidecar, run_sidecar
+from group_sidecar.proxy.sidecar import Addresses, Sidecar
+from group_sidecar.proxy.sidecar_process import run_sidecar
 from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.proxy.fakes import ANY_PORT, FakeBroker, read_frame, read_to_end, reply_frame, request_frame
 from tests.proxy.scripted_broker import HangUp, ScriptedBroker

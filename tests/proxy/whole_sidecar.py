@@ -14,7 +14,8 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGro
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.runtime.addresses import Address
-from group_sidecar.proxy.sidecar import Addresses, run_sidecar
+from group_sidecar.proxy.sidecar import Addresses
+from group_sidecar.proxy.sidecar_process import run_sidecar
 from tests.proxy.fakes import FakeBroker, read_to_end
 from tests.proxy.scripted_broker import ScriptedBroker
 

@@ -87,13 +87,13 @@ class RecordsOfBoot:
         return self.record("log_end", seconds, seen=seen, topic=topic, partition=partition, offset=offset)
 
     def rebalance(self, seconds: float, group: str, reason: str, duration: float, **cells: Any) -> Row:
-        told: Row = {"generation": 1, "cause": "unknown", "members": 1, "duration_seconds": duration}
-        return self.record("rebalance", seconds, group=group, reason=reason, **(told | cells))
+        defaults: Row = {"generation": 1, "cause": "unknown", "members": 1, "duration_seconds": duration}
+        return self.record("rebalance", seconds, group=group, reason=reason, **(defaults | cells))
 
     def refusal(self, seconds: float, group: str, policy: str, error_code: int, **cells: Any) -> Row:
         """Returns a refusal; with `kind="audit"`, a verdict of a policy in audit mode."""
-        told: Row = {"kind": "refusal", "client_id": "c", "client_host": "/127.0.0.1", "size": 2, "limit": 2}
-        return self.record(seconds=seconds, group=group, policy=policy, error_code=error_code, **(told | cells))
+        defaults: Row = {"kind": "refusal", "client_id": "c", "client_host": "/127.0.0.1", "size": 2, "limit": 2}
+        return self.record(seconds=seconds, group=group, policy=policy, error_code=error_code, **(defaults | cells))
 
     def member(self, seconds: float, group: str, change: str, member_id: str = "m") -> Row:
         client: Row = {"instance_id": None, "client_id": "c", "client_host": "/127.0.0.1", "principal": "User:c"}

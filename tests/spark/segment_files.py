@@ -70,11 +70,11 @@ def segments_in_order() -> dict[str, list[str]]:
         a.heartbeat(HOUR + 30, connections=6),
     ]
     lying = [fast.heartbeat(3 * HOUR + 200)]
-    told = [line(record) for record in begin]
+    begin_lines = [line(record) for record in begin]
     return {
-        "begin": told,
+        "begin": begin_lines,
         "second": [line(record) for record in second],
-        "again": [*told, BROKEN, BROKEN, FOREIGN, line(ancient.heartbeat(-400 * 24 * HOUR)), *map(line, lying)],
+        "again": [*begin_lines, BROKEN, BROKEN, FOREIGN, line(ancient.heartbeat(-400 * 24 * HOUR)), *map(line, lying)],
         "late": [line(record) for record in delayed],
     }
 
@@ -102,6 +102,6 @@ def _written(cell: Any) -> Any:
 
 def tell(folder: Path, names: Sequence[str]) -> None:
     """Seals the segments with these names."""
-    told = segments_in_order()
+    lines_by_segment = segments_in_order()
     for name in names:
-        seal(folder, name, told[name])
+        seal(folder, name, lines_by_segment[name])

@@ -33,8 +33,8 @@ def _order(record: Row) -> tuple[Any, ...]:
 
 def groups(records: list[Row]) -> Answer:
     words: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for (window, group, _), told in _by(records, "group", "group", "sidecar").items():
-        words[window, group].append(max(told, key=_order))
+    for (window, group, _), reports in _by(records, "group", "group", "sidecar").items():
+        words[window, group].append(max(reports, key=_order))
 
     def weight(word: Row) -> tuple[Any, ...]:
         generation = word["generation"]
@@ -42,16 +42,16 @@ def groups(records: list[Row]) -> Answer:
 
     columns = ("sidecar", "protocol", "state", "protocol_type", "assignor", "generation", "members", "max_size")
     return {
-        key: {name: max(told, key=weight)[name] for name in (*columns, "observed_at")} | {"sidecars": len(told)}
-        for key, told in words.items()
+        key: {name: max(reports, key=weight)[name] for name in (*columns, "observed_at")} | {"sidecars": len(reports)}
+        for key, reports in words.items()
     }
 
 
 def lag(records: list[Row]) -> Answer:
     ends = _by(records, "log_end", "topic", "partition")
     found = {}
-    for (window, group, topic, partition), told in _by(records, "commit", "group", "topic", "partition").items():
-        last = max(told, key=_order)
+    for (window, group, topic, partition), commits in _by(records, "commit", "group", "topic", "partition").items():
+        last = max(commits, key=_order)
         row = {"committed": last["offset"], "committed_at": last["observed_at"]}
         seen = ends.get((window, topic, partition), [])
         found[window, group, topic, partition] = row | _behind(last, sorted(seen, key=_order), window)
@@ -94,7 +94,7 @@ def group_lag(records: list[Row]) -> Answer:
 
 
 def rebalances(records: list[Row]) -> Answer:
-    told = [record | {"cause": record.get("cause") or "unknown"} for record in records]
+    with_cause = [record | {"cause": record.get("cause") or "unknown"} for record in records]
     return {
         key: {
             "rebalances": len(each),
@@ -104,7 +104,7 @@ def rebalances(records: list[Row]) -> Answer:
             "members": max(one["members"] for one in each),
             "last_at": max(one["observed_at"] for one in each),
         }
-        for key, each in _by(told, "rebalance", "group", "cause", "reason").items()
+        for key, each in _by(with_cause, "rebalance", "group", "cause", "reason").items()
     }
 
 
@@ -127,11 +127,11 @@ def churn(records: list[Row]) -> Answer:
 
 
 def sidecars(records: list[Row]) -> Answer:
-    told: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    by_boot: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for record in records:
-        told[window_of(record["emitted_at"]), record["sidecar"], record["boot"]].append(record)
+        by_boot[window_of(record["emitted_at"]), record["sidecar"], record["boot"]].append(record)
     found = {}
-    for key, each in told.items():
+    for key, each in by_boot.items():
         beats = [one for one in each if one["kind"] == "heartbeat"]
         skews = [(one["arrived_at"] - one["emitted_at"]).total_seconds() for one in beats if one["arrived_at"]]
         found[key] = {

@@ -212,7 +212,7 @@ def test_line_is_parsed_once(spark: SparkSession) -> None:
 def test_record_counts_once(spark: SparkSession) -> None:
     """A record is identified by sidecar, boot and number, and its copies count once."""
     first, other_boot, other_sidecar = RecordsOfBoot(), RecordsOfBoot(boot="2"), RecordsOfBoot(sidecar="b")
-    once = [told.heartbeat(1) for told in (first, first, other_boot, other_sidecar)]
+    once = [boot.heartbeat(1) for boot in (first, first, other_boot, other_sidecar)]
     again = [once[0], once[0], once[3]]
     found = line_parsing.deduplicated(frame(spark, *once, *again)).select("sidecar", "boot", "seq").collect()
     assert sorted(map(tuple, found)) == [("a", "1", 1), ("a", "1", 2), ("a", "2", 1), ("b", "1", 1)]

@@ -46,11 +46,11 @@ def run_again(
 
 def test_no_segment_is_missed(spark: SparkSession, tmp_path: Path, journals: Path, run_again: Run) -> None:
     """Dates, file names and record times hide no segment. The job reads changed segments again with a warning."""
-    told = segments_in_order()
+    lines_by_segment = segments_in_order()
     ahead, copied = time.time() + 60 * DAY, RecordsOfBoot("half")
     whole = [line(copied.heartbeat(second)) for second in (10, 20)]
     for name, date in (("begin", ahead), ("far", 9_000_000_000.0)):
-        seal(journals, name, [*told["begin"], BROKEN] if name == "far" else told["begin"])
+        seal(journals, name, [*lines_by_segment["begin"], BROKEN] if name == "far" else lines_by_segment["begin"])
         os.utime(journals / f"{name}.jsonl", (date, date))
     assert run_again() == ["12 records, 1 lines in quarantine (not_json_object 1)"]
 
@@ -60,7 +60,7 @@ def test_no_segment_is_missed(spark: SparkSession, tmp_path: Path, journals: Pat
         line(RecordsOfBoot(f"old {year}").heartbeat(0)).replace("2025-", f"{year}-")
         for year in ("0000", "0001", "1999")
     ]
-    seal(journals, "second", [*told["second"], *ancient])
+    seal(journals, "second", [*lines_by_segment["second"], *ancient])
     for name in ("more.jsonl.gz", "notes.txt", ".open.jsonl"):
         (journals / name).write_text("{\n")
     warned = "warning: files are not read, because only *.jsonl files are: 2 files (more.jsonl.gz, notes.txt)"
@@ -86,8 +86,8 @@ def test_duplicate_sidecar_id_is_detected(
     """Two sidecars with one id cause a warning, and a restarted sidecar does not."""
 
     def beats(sidecar: str, boot: str, *seconds: float) -> list[str]:
-        told = RecordsOfBoot(sidecar, boot)
-        return [line(told.heartbeat(second)) for second in seconds]
+        records = RecordsOfBoot(sidecar, boot)
+        return [line(records.heartbeat(second)) for second in seconds]
 
     seal(journals, "again", [*beats("again", "1", 10, 310), *beats("again", "2", 320, 610)])
     seal(journals, "twin1", beats("twin", "1", 10, 310))

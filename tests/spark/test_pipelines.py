@@ -66,29 +66,29 @@ def test_submit_scripts_use_known_options(
     fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     fake.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
-    told = subprocess.run(
+    words = subprocess.run(
         [FOLDER / script, "hdfs:///journals", "hdfs:///tables"],
         env={**os.environ, **environment, "PATH": path},
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()
-    application = next(index for index, word in enumerate(told) if word.endswith(("cli.py", "fleet.py")))
-    options = dict(zip(told[:application:2], told[1:application:2], strict=True))
+    application = next(index for index, word in enumerate(words) if word.endswith(("cli.py", "fleet.py")))
+    options = dict(zip(words[:application:2], words[1:application:2], strict=True))
     assert set(options) <= known_options
     assert options["--deploy-mode"] == "cluster"
-    chosen = arguments(told[application + 1 :])
+    chosen = arguments(words[application + 1 :])
     assert (chosen.input, chosen.output, chosen.stream) == ("hdfs:///journals", "hdfs:///tables", True)
 
 
 @pytest.fixture(scope="module")
 def known_options() -> set[str]:
     """Returns the options of spark-submit, from its help."""
-    told = subprocess.run(
+    result = subprocess.run(
         [PROGRAM.with_name("spark-submit"), "--help"],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         check=True,
     )
-    return set(re.findall(r"^ +(--[a-z-]+)", told.stderr + told.stdout, re.MULTILINE))
+    return set(re.findall(r"^ +(--[a-z-]+)", result.stderr + result.stdout, re.MULTILINE))

@@ -69,15 +69,15 @@ def _is_valid(line: str) -> bool:
 
 def test_schema_agrees_with_odd_lines(spark: SparkSession) -> None:
     """The schema and the job agree on each odd value in each column of a record of each kind."""
-    told = [(body.KIND, *each) for body in BODIES for each in lines_of(body)]
-    lines = spark.createDataFrame(told, "kind STRING, name STRING, odd STRING, value STRING")
+    samples = [(body.KIND, *each) for body in BODIES for each in lines_of(body)]
+    lines = spark.createDataFrame(samples, "kind STRING, name STRING, odd STRING, value STRING")
     judged = line_parsing.judged(lines.selectExpr("value", "CAST(NULL AS TIMESTAMP) AS arrived_at"))
     faults = {row["line"]: row["fault"] for row in line_parsing.quarantined(judged).collect()}
     apart = [
         (kind, name, odd, faults.get(line))
-        for kind, name, odd, line in told
+        for kind, name, odd, line in samples
         if _is_valid(line) != (faults.get(line) is None)
     ]
     assert apart == []
     assert {*faults.values()} >= {fault.value for fault in Fault} - {*TIMES, Fault.NOT_JSON_OBJECT}
-    assert len(faults) < len(told)
+    assert len(faults) < len(samples)

@@ -149,13 +149,13 @@ def said(judged: int, records: int) -> str:
 
 def member_lines(*seconds: float) -> list[str]:
     """Returns lines that `old_job` does not know, and that the present contract accepts."""
-    told = RecordsOfBoot("b")
-    return [line(told.member(second, "orders", "joined", f"m{second:g}")) for second in seconds]
+    boot = RecordsOfBoot("b")
+    return [line(boot.member(second, "orders", "joined", f"m{second:g}")) for second in seconds]
 
 
 def beat_lines(*seconds: float) -> list[str]:
-    told = RecordsOfBoot("a")
-    return [line(told.heartbeat(second)) for second in seconds]
+    boot = RecordsOfBoot("a")
+    return [line(boot.heartbeat(second)) for second in seconds]
 
 
 def test_empty_quarantine(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
@@ -186,8 +186,8 @@ def test_line_in_both_places_counts_once(spark: SparkSession, tmp_path: Path, re
 
 def test_lines_that_stay_keep_their_place(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
     """A line that stays keeps its bytes, its hour and its arrival time. A line with another fault now shows it."""
-    told = RecordsOfBoot("b")
-    bad = {**told.member(30, "orders", "left"), "seq": 0}
+    boot = RecordsOfBoot("b")
+    bad = {**boot.member(30, "orders", "left"), "seq": 0}
     future = line(RecordsOfBoot("fast").heartbeat(4 * HOUR))
     lines = [*member_lines(10), line(bad), BROKEN, future, FOREIGN]
     arrived = [(each, moment) for each in lines for moment in (at(HOUR + 5), None)]

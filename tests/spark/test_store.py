@@ -133,7 +133,7 @@ def test_file_system_refusal_loses_nothing(operation: str, spark: SparkSession, 
     with pytest.raises(FolderError, match=r"^cannot (move|delete|make) "):
         store.replace("refusals", answer(spark, (at(0), "b")), HOURS[:1])
     store._folders._system = system
-    assert len(told(store.read("refusals"))) == 1
+    assert len(sorted_rows(store.read("refusals"))) == 1
     store = Store(spark, str(tmp_path))
     # A batch with written lines is not lost, even if its segments are lost.
     assert store.recover() <= {at(HOUR)}
@@ -265,7 +265,7 @@ def answer(spark: SparkSession, *rows: tuple[datetime, str]) -> DataFrame:
     return spark.createDataFrame(values, f"window TIMESTAMP, {ddl}")
 
 
-def told(rows: DataFrame) -> list[tuple[Any, ...]]:
+def sorted_rows(rows: DataFrame) -> list[tuple[Any, ...]]:
     return sorted((row["window"].astimezone(UTC), row["group"]) for row in rows.collect())
 
 
@@ -273,18 +273,18 @@ def told(rows: DataFrame) -> list[tuple[Any, ...]]:
 def test_table_hour_is_replaced_as_whole(format: str, spark: SparkSession, tmp_path: Path) -> None:
     """Writing an hour of a table replaces the whole hour, and reads by time return the right windows."""
     store = Store(spark, str(tmp_path), format)
-    assert told(store.read("refusals")) == []
+    assert sorted_rows(store.read("refusals")) == []
     assert store.read("refusals").columns[:2] == ["window", "group"]
     late = at(300)
     store.replace("refusals", answer(spark, (at(0), "a"), (late, "b"), (at(HOUR), "c")), HOURS[:2])
     store.replace("refusals", answer(spark, (at(0), "d")), HOURS[:1])
-    assert told(store.read("refusals")) == [(at(0), "d"), (at(HOUR), "c")]
+    assert sorted_rows(store.read("refusals")) == [(at(0), "d"), (at(HOUR), "c")]
     store.replace("refusals", answer(spark, (at(0), "d"), (late, "e")), HOURS[:1])
-    assert told(store.read("refusals", since=late)) == [(late, "e"), (at(HOUR), "c")]
-    assert told(store.read("refusals", until=late)) == [(at(0), "d")]
-    assert told(store.read("refusals", late, at(HOUR))) == [(late, "e")]
-    assert told(store.read_hours("refusals", HOURS[:1])) == [(at(0), "d"), (late, "e")]
-    assert told(store.read_hours("refusals", [HOURS[1], HOURS[3]])) == [(at(HOUR), "c")]
+    assert sorted_rows(store.read("refusals", since=late)) == [(late, "e"), (at(HOUR), "c")]
+    assert sorted_rows(store.read("refusals", until=late)) == [(at(0), "d")]
+    assert sorted_rows(store.read("refusals", late, at(HOUR))) == [(late, "e")]
+    assert sorted_rows(store.read_hours("refusals", HOURS[:1])) == [(at(0), "d"), (late, "e")]
+    assert sorted_rows(store.read_hours("refusals", [HOURS[1], HOURS[3]])) == [(at(HOUR), "c")]
     assert store.read_hours("refusals", HOURS).columns == answer(spark).columns
     assert store.read("refusals").columns == answer(spark).columns
 
@@ -294,7 +294,7 @@ def test_hour_without_answer_has_no_rows(spark: SparkSession, tmp_path: Path) ->
     store = Store(spark, str(tmp_path))
     store.replace("refusals", answer(spark, (at(0), "a"), (at(HOUR), "b")), HOURS)
     store.replace("refusals", answer(spark), HOURS[:1])
-    assert told(store.read("refusals")) == [(at(HOUR), "b")]
+    assert sorted_rows(store.read("refusals")) == [(at(HOUR), "b")]
     assert folders(tmp_path, "_attempts/*") == []
 
 
@@ -308,7 +308,7 @@ def test_expired_days_are_dropped(spark: SparkSession, tmp_path: Path, add: Add)
     assert store.oldest(now) == at(-2 * day)
     assert store.tidy(1, now) == 1
     assert seqs(store.records(store.hours())) == [2, 3, 4]
-    assert told(store.read("refusals")) == [(at(0), "b")]
+    assert sorted_rows(store.read("refusals")) == [(at(0), "b")]
     # The quarantine's day is the day on which the line arrived, 31 January.
     assert cells(store.read("quarantine")) != []
     assert store.drop_before(at(day)) == 3

@@ -15,33 +15,33 @@ TableReader = Callable[[str], DataFrame]
 
 def tables(spark: SparkSession, *records: Row) -> TableReader:
     """Returns a reader of tables that are computed from these records."""
-    told = frame(spark, *records)
-    return cache(lambda name: TABLES[name].compute(told, WIDTH))
+    rows = frame(spark, *records)
+    return cache(lambda name: TABLES[name].compute(rows, WIDTH))
 
 
 def test_groups_summary_rows(spark: SparkSession) -> None:
     """The summary has one row per group with its state, lag, rebalances and refusals."""
-    told = RecordsOfBoot()
+    boot = RecordsOfBoot()
     read = tables(
         spark,
-        told.heartbeat(1),
-        told.group(2, "full", 3, members=1),
-        told.rebalance(2, "full", "join", 0.5, cause="new_member", members=3),
-        told.rebalance(3, "full", "join", 0.5, cause="new_member", members=3),
-        told.rebalance(400, "full", "leave", 9.0, cause="member_left"),
-        told.refusal(3, "full", "group_max_size", 77),
-        told.refusal(3, "full", "quiet_hours", 77),
-        told.refusal(303, "full", "quiet_hours", 77),
-        told.commit(4, "full", "t", 0, 5),
-        told.group(302, "full", 4, members=2, max_size=2),
-        told.commit(304, "full", "t", 0, 7),
-        told.commit(304, "full", "t", 1, 7),
-        told.log_end(304, "t", 0, 19),
-        told.log_end(324, "t", 0, 29),
-        told.group(2, "quiet", 1),
-        told.refusal(3, "never let in", "group_max_size", 77),
-        told.commit(4, "only commits", "u", 0, 5),
-        told.member(4, "only churn", "joined"),
+        boot.heartbeat(1),
+        boot.group(2, "full", 3, members=1),
+        boot.rebalance(2, "full", "join", 0.5, cause="new_member", members=3),
+        boot.rebalance(3, "full", "join", 0.5, cause="new_member", members=3),
+        boot.rebalance(400, "full", "leave", 9.0, cause="member_left"),
+        boot.refusal(3, "full", "group_max_size", 77),
+        boot.refusal(3, "full", "quiet_hours", 77),
+        boot.refusal(303, "full", "quiet_hours", 77),
+        boot.commit(4, "full", "t", 0, 5),
+        boot.group(302, "full", 4, members=2, max_size=2),
+        boot.commit(304, "full", "t", 0, 7),
+        boot.commit(304, "full", "t", 1, 7),
+        boot.log_end(304, "t", 0, 19),
+        boot.log_end(324, "t", 0, 29),
+        boot.group(2, "quiet", 1),
+        boot.refusal(3, "never let in", "group_max_size", 77),
+        boot.commit(4, "only commits", "u", 0, 5),
+        boot.member(4, "only churn", "joined"),
     )
     found = by_key(SUMMARIES["groups"].compute(read), "group")
     standing = ("sidecar", "sidecars", "state", "generation", "members", "max_size", "first_seen", "last_seen", "gone")
@@ -98,26 +98,26 @@ def test_group_missing_from_snapshot_is_gone(spark: SparkSession) -> None:
 
 def test_lag_summary_uses_newest_observations(spark: SparkSession) -> None:
     """The lag of a partition uses the newest commit and the newest log end, even from different windows."""
-    told, leader = RecordsOfBoot(), RecordsOfBoot("leader")
+    boot, leader = RecordsOfBoot(), RecordsOfBoot("leader")
     read = tables(
         spark,
-        told.commit(1, "g", "t", 0, 5),
+        boot.commit(1, "g", "t", 0, 5),
         leader.log_end(1, "t", 0, 10),
         leader.log_end(11, "t", 0, 20),
-        told.commit(301, "g", "t", 0, 12),
+        boot.commit(301, "g", "t", 0, 12),
         leader.log_end(301, "t", 0, 20),
         leader.log_end(311, "t", 0, 30),
         # The records of the leader's sidecar in the newest window have not arrived yet.
-        told.commit(1, "ahead", "t", 1, 12, seen=-9),
+        boot.commit(1, "ahead", "t", 1, 12, seen=-9),
         leader.log_end(0.5, "t", 1, 10),
         leader.log_end(1, "t", 1, 20),
-        told.commit(301, "ahead", "t", 1, 15),
-        told.commit(1, "level", "t", 1, 12),
-        told.commit(301, "level", "t", 1, 20),
-        told.commit(301, "rests", "t", 1, 12, seen=-9),
-        told.commit(1, "rests", "t", 1, 12, seen=-9),
-        told.commit(1, "blind", "u", 0, 12),
-        told.commit(301, "blind", "u", 0, 13),
+        boot.commit(301, "ahead", "t", 1, 15),
+        boot.commit(1, "level", "t", 1, 12),
+        boot.commit(301, "level", "t", 1, 20),
+        boot.commit(301, "rests", "t", 1, 12, seen=-9),
+        boot.commit(1, "rests", "t", 1, 12, seen=-9),
+        boot.commit(1, "blind", "u", 0, 12),
+        boot.commit(301, "blind", "u", 0, 13),
     )
     found = by_key(SUMMARIES["lag"].compute(read), "group", "topic", "partition")
     columns = ("committed", "log_end", "lag", "lag_seconds", "committed_at", "log_end_at", "skew_seconds", "window")
@@ -132,19 +132,19 @@ def test_lag_summary_uses_newest_observations(spark: SparkSession) -> None:
 
 def test_events_are_summed_over_windows(spark: SparkSession) -> None:
     """Rebalances, refusals, audits and member changes are summed over all windows."""
-    told = RecordsOfBoot()
+    boot = RecordsOfBoot()
     read = tables(
         spark,
-        told.rebalance(1, "g", "join", 0.5, cause="new_member", members=2),
-        told.rebalance(301, "g", "join", 2.0, cause="new_member", members=1),
-        told.rebalance(301, "g", "leave", 2.0, cause="member_left", members=1),
-        told.refusal(1, "g", "p", 77),
-        told.refusal(2, "g", "p", 77, client_id="d"),
-        told.refusal(301, "g", "p", 77, client_id="e"),
-        told.refusal(302, "g", "p", 77, kind="audit"),
-        told.member(1, "g", "joined"),
-        told.member(301, "g", "joined"),
-        told.member(301, "g", "left"),
+        boot.rebalance(1, "g", "join", 0.5, cause="new_member", members=2),
+        boot.rebalance(301, "g", "join", 2.0, cause="new_member", members=1),
+        boot.rebalance(301, "g", "leave", 2.0, cause="member_left", members=1),
+        boot.refusal(1, "g", "p", 77),
+        boot.refusal(2, "g", "p", 77, client_id="d"),
+        boot.refusal(301, "g", "p", 77, client_id="e"),
+        boot.refusal(302, "g", "p", 77, kind="audit"),
+        boot.member(1, "g", "joined"),
+        boot.member(301, "g", "joined"),
+        boot.member(301, "g", "left"),
     )
     asked = {name: SUMMARIES[name].compute(read) for name in ("rebalances", "refusals", "audits", "churn")}
     assert by_key(asked["rebalances"], "group", "cause", "reason") == {
@@ -212,12 +212,12 @@ def test_silence_gaps_and_skew_of_sidecars(spark: SparkSession) -> None:
 
 def test_metrics_summary_uses_newest_window(spark: SparkSession) -> None:
     """The summary has each metric's value in the newest window and the total increase of counters."""
-    told = RecordsOfBoot()
+    boot = RecordsOfBoot()
     read = tables(
         spark,
-        told.heartbeat(10, joins_total=2, groups=5),
-        told.heartbeat(310, joins_total=7, groups=4),
-        told.heartbeat(320, joins_total=9, groups=3),
+        boot.heartbeat(10, joins_total=2, groups=5),
+        boot.heartbeat(310, joins_total=7, groups=4),
+        boot.heartbeat(320, joins_total=9, groups=3),
         RecordsOfBoot("b").heartbeat(10, once=1),
     )
     found = by_key(SUMMARIES["metrics"].compute(read), "metric")

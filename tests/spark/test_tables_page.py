@@ -101,13 +101,13 @@ def test_records_and_quarantine_have_declared_nulls(spark: SparkSession) -> None
 def test_summaries_have_declared_nulls(spark: SparkSession) -> None:
     """Of a summary of random histories, exactly the columns that are declared as nullable can be null."""
     random = Random(1)
-    told = [record for number in range(12) for record in Fleet(random, f"{number}").records()]
+    records = [record for number in range(12) for record in Fleet(random, f"{number}").records()]
     other = RecordsOfBoot("other")
-    told += [other.refusal(START, "never let in", "p", 77), other.commit(START, "g", "without log end", 0, 5)]
-    told += [other.heartbeat(START) | {"sample": {"never": None}}]
+    records += [other.refusal(START, "never let in", "p", 77), other.commit(START, "g", "without log end", 0, 5)]
+    records += [other.heartbeat(START) | {"sample": {"never": None}}]
     others = lines(spark, *(each for each, fault in DAMAGED.items() if fault != Fault.UNKNOWN_VERSION))
     judged = others.unionByName(lines(spark, None, arrivals=(None,)))
-    read = {name: table.compute(frame(spark, *told), WIDTH) for name, table in TABLES.items()}
+    read = {name: table.compute(frame(spark, *records), WIDTH) for name, table in TABLES.items()}
     read[QUARANTINE] = line_parsing.quarantined(judged)
     for name, summary in SUMMARIES.items():
         assert with_nulls(summary.compute(read.__getitem__)) == nullable(columns(summary.compute)), name

@@ -33,7 +33,8 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
 from group_sidecar.proxy.runtime.addresses import Address
-from group_sidecar.proxy.sidecar import Addresses, run_sidecar
+from group_sidecar.proxy.sidecar import Addresses
+from group_sidecar.proxy.sidecar_process import run_sidecar
 from tests.proxy.test_sidecar import JOIN
 from tests.proxy.whole_sidecar import Cluster, configured, get, ready, sidecar
 

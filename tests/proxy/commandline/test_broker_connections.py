@@ -12,7 +12,8 @@ from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, S
 from group_sidecar.proxy.commandline.groups import groups_app
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.runtime.addresses import Address
-from group_sidecar.proxy.sidecar import Addresses, run_sidecar
+from group_sidecar.proxy.sidecar import Addresses
+from group_sidecar.proxy.sidecar_process import run_sidecar
 from tests.certificates import Authority
 from tests.proxy.broker.test_authentication import PASSWORD, USER, SaslBroker
 from tests.proxy.commandline.client_files import PLAIN

@@ -23,7 +23,8 @@ from group_sidecar.policies.all_policies import POLICIES
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, connect
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.runtime.addresses import Address
-from group_sidecar.proxy.sidecar import Addresses, run_sidecar
+from group_sidecar.proxy.sidecar import Addresses
+from group_sidecar.proxy.sidecar_process import run_sidecar
 from tests.proxy.dataplane.playbook import joining
 from tests.proxy.fakes import FakeBroker, read_to_end
 from tests.proxy.scripted_broker import ScriptedBroker

@@ -7,22 +7,22 @@ from tests.spark.record_frames import RecordsOfBoot, at, select_columns, table
 
 def test_rebalances_by_cause_and_cost(spark: SparkSession) -> None:
     """Rebalances are counted by window, group, cause and reason, with their durations and lost consumer time."""
-    told, other = RecordsOfBoot(), RecordsOfBoot("b")
+    boot, other = RecordsOfBoot(), RecordsOfBoot("b")
     found = table(
         spark,
         "rebalances",
-        told.rebalance(1, "orders", "join", 0.5, cause="new_member", members=2),
-        told.rebalance(7, "orders", "join", 0.25, cause="new_member", members=4),
+        boot.rebalance(1, "orders", "join", 0.5, cause="new_member", members=2),
+        boot.rebalance(7, "orders", "join", 0.25, cause="new_member", members=4),
         other.rebalance(3, "orders", "join", 1.5, cause="static_replaced", members=1),
-        told.rebalance(301, "orders", "join", 0.25, cause="new_member", members=4),
+        boot.rebalance(301, "orders", "join", 0.25, cause="new_member", members=4),
         # An event counts in the window of its emission, even if that is late.
-        told.record("rebalance", 302, seen=299, group="orders", reason="leave", cause="member_left", generation=7)
+        boot.record("rebalance", 302, seen=299, group="orders", reason="leave", cause="member_left", generation=7)
         | {"duration_seconds": 2.0, "members": 0},
         # An old sidecar reports no cause.
-        told.rebalance(4, "logs", "expired", 3.0, cause=None),
-        told.rebalance(5, "logs", "leave", 1.0, cause=None),
-        told.rebalance(6, "logs", "unknown", 1.0, cause="unknown", members=3),
-        told.group(5, "quiet", 1),
+        boot.rebalance(4, "logs", "expired", 3.0, cause=None),
+        boot.rebalance(5, "logs", "leave", 1.0, cause=None),
+        boot.rebalance(6, "logs", "unknown", 1.0, cause="unknown", members=3),
+        boot.group(5, "quiet", 1),
     )
     columns = ("rebalances", "seconds", "longest_seconds", "lost_consumer_seconds", "members", "last_at")
     assert select_columns(found, *columns) == {
@@ -38,17 +38,17 @@ def test_rebalances_by_cause_and_cost(spark: SparkSession) -> None:
 
 def test_verdicts_by_policy_and_error(spark: SparkSession) -> None:
     """Refusals are counted by group, policy and error, and audits separately."""
-    told = RecordsOfBoot()
+    boot = RecordsOfBoot()
     records = [
-        told.refusal(1, "orders", "group_max_size", 77),
-        told.refusal(3, "orders", "group_max_size", 77),
-        told.refusal(2, "orders", "group_max_size", 77, client_id="d"),
-        told.refusal(2, "orders", "group_max_size", 81),
-        told.refusal(2, "orders", "quiet_hours", 77),
-        told.refusal(2, "", "group_max_size", 77, client_id=""),
-        told.refusal(300, "orders", "group_max_size", 77),
-        told.refusal(2, "orders", "group_max_size", 77, kind="audit"),
-        told.refusal(3, "orders", "group_max_size", 77, kind="audit"),
+        boot.refusal(1, "orders", "group_max_size", 77),
+        boot.refusal(3, "orders", "group_max_size", 77),
+        boot.refusal(2, "orders", "group_max_size", 77, client_id="d"),
+        boot.refusal(2, "orders", "group_max_size", 81),
+        boot.refusal(2, "orders", "quiet_hours", 77),
+        boot.refusal(2, "", "group_max_size", 77, client_id=""),
+        boot.refusal(300, "orders", "group_max_size", 77),
+        boot.refusal(2, "orders", "group_max_size", 77, kind="audit"),
+        boot.refusal(3, "orders", "group_max_size", 77, kind="audit"),
     ]
     assert select_columns(table(spark, "refusals", *records), "refusals", "clients", "last_at") == {
         (0, "orders", "group_max_size", 77): (3, 2, at(3)),
@@ -64,16 +64,16 @@ def test_verdicts_by_policy_and_error(spark: SparkSession) -> None:
 
 def test_member_changes(spark: SparkSession) -> None:
     """Member changes are counted by window, group and kind of change."""
-    told = RecordsOfBoot()
+    boot = RecordsOfBoot()
     found = table(
         spark,
         "churn",
-        told.member(1, "orders", "joined", "m1"),
-        told.member(2, "orders", "left", "m1"),
-        told.member(3, "orders", "joined", "m1"),
-        told.member(4, "orders", "joined", "m2"),
-        told.member(4, "größe ☂", "fenced"),
-        told.member(301, "orders", "expired", "m2"),
+        boot.member(1, "orders", "joined", "m1"),
+        boot.member(2, "orders", "left", "m1"),
+        boot.member(3, "orders", "joined", "m1"),
+        boot.member(4, "orders", "joined", "m2"),
+        boot.member(4, "größe ☂", "fenced"),
+        boot.member(301, "orders", "expired", "m2"),
     )
     assert select_columns(found, "members") == {
         (0, "orders", "joined"): (3,),

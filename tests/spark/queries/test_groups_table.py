@@ -7,30 +7,30 @@ from tests.spark.record_frames import RecordsOfBoot, at, select_columns, table
 
 def test_latest_group_record_per_window(spark: SparkSession) -> None:
     """The state of a group in each window is that of its sidecar's last record."""
-    told = RecordsOfBoot()
+    boot = RecordsOfBoot()
     # Of two snapshots of the same moment, the one with the later number counts.
-    hasty = [told.group(1, "hasty", 1, members=9), told.group(1, "hasty", 1, members=2)]
-    calmer = [told.group(1, "calmer", 1, members=2), told.group(1, "calmer", 1, members=9)]
+    hasty = [boot.group(1, "hasty", 1, members=9), boot.group(1, "hasty", 1, members=2)]
+    calmer = [boot.group(1, "calmer", 1, members=2), boot.group(1, "calmer", 1, members=9)]
     found = table(
         spark,
         "groups",
         *reversed(hasty),
         *reversed(calmer),
-        told.group(1, "orders", 3, state="PreparingRebalance", members=2),
-        told.group(9, "orders", 4, state="Stable", members=3, max_size=5),
-        told.group(5, "orders", 3, state="CompletingRebalance", members=2),
+        boot.group(1, "orders", 3, state="PreparingRebalance", members=2),
+        boot.group(9, "orders", 4, state="Stable", members=3, max_size=5),
+        boot.group(5, "orders", 3, state="CompletingRebalance", members=2),
         # Windows begin at multiples of five minutes.
-        told.group(299.999, "orders", 4, state="Stable", members=3, max_size=6),
-        told.group(300, "orders", 4, state="Empty", members=0),
-        told.group(5, "", -1, state="Empty", members=0, assignor="", protocol_type=""),
-        told.group(5, "größe ☂\n\x00", 1),
+        boot.group(299.999, "orders", 4, state="Stable", members=3, max_size=6),
+        boot.group(300, "orders", 4, state="Empty", members=0),
+        boot.group(5, "", -1, state="Empty", members=0, assignor="", protocol_type=""),
+        boot.group(5, "größe ☂\n\x00", 1),
         # A group that was deleted and created again.
-        told.group(1, "anew", 50),
-        told.group(9, "anew", 1, members=7),
+        boot.group(1, "anew", 50),
+        boot.group(9, "anew", 1, members=7),
         # A group that was restated with its former state, after another state.
-        told.group(1, "back", 5, members=1),
-        told.group(2, "back", 5, members=2),
-        told.group(3, "back", 5, members=1),
+        boot.group(1, "back", 5, members=1),
+        boot.group(2, "back", 5, members=2),
+        boot.group(3, "back", 5, members=1),
     )
     assert select_columns(found, "state", "generation", "members", "max_size", "observed_at") == {
         (0, "orders"): ("Stable", 4, 3, 6, at(299.999)),

@@ -58,31 +58,31 @@ def test_lag_per_partition(spark: SparkSession) -> None:
 
 def test_lag_seconds_use_log_growth(spark: SparkSession) -> None:
     """Lag in seconds is computed from the log's growth within the window, or null without growth."""
-    told, other = RecordsOfBoot(), RecordsOfBoot("b")
+    boot, other = RecordsOfBoot(), RecordsOfBoot("b")
     found = table(
         spark,
         "lag",
         # 50 messages in 20 seconds, and the group has a lag of 25.
-        told.log_end(10, "grows", 0, 100),
+        boot.log_end(10, "grows", 0, 100),
         other.log_end(20, "grows", 0, 120),
-        told.log_end(30, "grows", 0, 150),
-        told.commit(30, "g", "grows", 0, 125),
-        told.commit(30, "level", "grows", 0, 150),
-        told.log_end(10, "rests", 0, 100),
-        told.log_end(30, "rests", 0, 100),
-        told.commit(30, "g", "rests", 0, 99),
-        told.commit(30, "level", "rests", 0, 100),
-        told.log_end(10, "once", 0, 100),
-        told.commit(30, "g", "once", 0, 99),
+        boot.log_end(30, "grows", 0, 150),
+        boot.commit(30, "g", "grows", 0, 125),
+        boot.commit(30, "level", "grows", 0, 150),
+        boot.log_end(10, "rests", 0, 100),
+        boot.log_end(30, "rests", 0, 100),
+        boot.commit(30, "g", "rests", 0, 99),
+        boot.commit(30, "level", "rests", 0, 100),
+        boot.log_end(10, "once", 0, 100),
+        boot.commit(30, "g", "once", 0, 99),
         # A truncated log ends before its former end.
-        told.log_end(10, "cut", 0, 1000),
-        told.log_end(30, "cut", 0, 40),
-        told.commit(30, "g", "cut", 0, 20),
-        told.commit(30, "level", "cut", 0, 900),
+        boot.log_end(10, "cut", 0, 1000),
+        boot.log_end(30, "cut", 0, 40),
+        boot.commit(30, "g", "cut", 0, 20),
+        boot.commit(30, "level", "cut", 0, 900),
         # The value was restated in the next window, but observed before it.
-        told.log_end(305, "grows", 0, 150, seen=30),
-        told.log_end(340, "grows", 0, 190),
-        told.commit(340, "g", "grows", 0, 160),
+        boot.log_end(305, "grows", 0, 150, seen=30),
+        boot.log_end(340, "grows", 0, 190),
+        boot.commit(340, "g", "grows", 0, 160),
     )
     assert select_columns(found, "lag", "lag_seconds") == {
         (0, "g", "grows", 0): (25, 10.0),
@@ -98,15 +98,15 @@ def test_lag_seconds_use_log_growth(spark: SparkSession) -> None:
 
 def test_skew_of_log_end_and_commit(spark: SparkSession) -> None:
     """The skew is the time between the observed log end and the period in which the commit was valid."""
-    told = RecordsOfBoot()
+    boot = RecordsOfBoot()
     found = table(
         spark,
         "lag",
-        told.log_end(100, "t", 0, 9, seen=50),
-        told.commit(100, "held", "t", 0, 5, seen=20),
-        told.commit(100, "younger", "t", 0, 5, seen=62.5),
-        told.commit(30, "silent since", "t", 0, 5, seen=20),
-        told.commit(40, "silent since", "t", 0, 5, seen=20),
+        boot.log_end(100, "t", 0, 9, seen=50),
+        boot.commit(100, "held", "t", 0, 5, seen=20),
+        boot.commit(100, "younger", "t", 0, 5, seen=62.5),
+        boot.commit(30, "silent since", "t", 0, 5, seen=20),
+        boot.commit(40, "silent since", "t", 0, 5, seen=20),
     )
     assert select_columns(found, "skew_seconds") == {
         (0, "held", "t", 0): (0.0,),
@@ -117,24 +117,24 @@ def test_skew_of_log_end_and_commit(spark: SparkSession) -> None:
 
 def test_group_lag_sums_known_partitions(spark: SparkSession) -> None:
     """The lag of a group sums its partitions with a known log end. An overflow is null."""
-    told = RecordsOfBoot()
+    boot = RecordsOfBoot()
     found = table(
         spark,
         "group_lag",
-        told.commit(1, "some", "t", 0, 1),
-        told.commit(1, "some", "t", 1, 2),
-        told.commit(1, "some", "u", 1, 3),
-        told.commit(1, "none", "u", 0, 4),
-        told.commit(301, "some", "t", 0, 11),
-        told.log_end(1, "t", 0, 1),
-        told.log_end(2, "t", 0, 11),
-        told.log_end(1, "t", 1, 9),
-        told.log_end(301, "t", 0, 11),
+        boot.commit(1, "some", "t", 0, 1),
+        boot.commit(1, "some", "t", 1, 2),
+        boot.commit(1, "some", "u", 1, 3),
+        boot.commit(1, "none", "u", 0, 4),
+        boot.commit(301, "some", "t", 0, 11),
+        boot.log_end(1, "t", 0, 1),
+        boot.log_end(2, "t", 0, 11),
+        boot.log_end(1, "t", 1, 9),
+        boot.log_end(301, "t", 0, 11),
         # No log has such an end, and the sum of two such ends overflows.
-        told.log_end(1, "lied about", 0, 2**63 - 1),
-        told.log_end(1, "lied about", 1, 2**63 - 1),
-        told.commit(1, "lied to", "lied about", 0, 0),
-        told.commit(1, "lied to", "lied about", 1, 0),
+        boot.log_end(1, "lied about", 0, 2**63 - 1),
+        boot.log_end(1, "lied about", 1, 2**63 - 1),
+        boot.commit(1, "lied to", "lied about", 0, 0),
+        boot.commit(1, "lied to", "lied about", 1, 0),
     )
     columns = ("lag", "max_partition_lag", "lag_seconds", "topics", "partitions", "partitions_without_log_end")
     assert select_columns(found, *columns) == {

@@ -37,13 +37,13 @@ class Fleet:
     def records(self) -> Iterator[Row]:
         random = self._random
         while (moment := self._later()) < END:
-            told = random.choice(self._sidecars)
+            boot = random.choice(self._sidecars)
             if random.random() < 0.1:
-                number = self._sidecars.index(told)
-                self._sidecars[number] = told = self._boot(number, int(told.boot) + 1)
+                number = self._sidecars.index(boot)
+                self._sidecars[number] = boot = self._boot(number, int(boot.boot) + 1)
             if random.random() < 0.2:
-                told.skip(random.randint(1, 3))
-            yield from random.choice((self._restated, self._happened))(told, moment)
+                boot.skip(random.randint(1, 3))
+            yield from random.choice((self._restated, self._happened))(boot, moment)
 
     def _boot(self, number: int, boot: int) -> RecordsOfBoot:
         random = self._random
@@ -59,34 +59,34 @@ class Fleet:
         self._now += self._random.choice((1, 10, 10, 60, 200, 400))
         return self._now
 
-    def _restated(self, told: RecordsOfBoot, now: float) -> Iterator[Row]:
+    def _restated(self, boot: RecordsOfBoot, now: float) -> Iterator[Row]:
         random = self._random
         figures = {"groups": random.random(), "joins_total": random.randint(0, 20), "flush_timestamp_seconds": now}
         chosen = {f"{self._name}_{name}": figures[name] for name in figures if random.random() < 0.8}
-        yield told.heartbeat(now, **chosen)
+        yield boot.heartbeat(now, **chosen)
         for group in ("", "größe"):
             if random.random() < 0.7:
                 generation = random.choice((-1, 1, 2, 3, 2**31, 2**40))
-                yield told.group(now, self._name + group, generation, members=random.randint(0, 3))
+                yield boot.group(now, self._name + group, generation, members=random.randint(0, 3))
             for partition in (0, 1):
                 if random.random() < 0.7:
-                    yield told.commit(now, self._name + group, self._name, partition, *self._position(now))
+                    yield boot.commit(now, self._name + group, self._name, partition, *self._position(now))
         for partition in (0, 1):
             if random.random() < 0.7:
-                yield told.log_end(now, self._name, partition, *self._position(now))
+                yield boot.log_end(now, self._name, partition, *self._position(now))
 
     def _position(self, now: float) -> tuple[int, float]:
         return self._random.randint(0, 30), now - self._random.choice((0, 0, 1, 30, 290, 5000))
 
-    def _happened(self, told: RecordsOfBoot, now: float) -> Iterator[Row]:
+    def _happened(self, boot: RecordsOfBoot, now: float) -> Iterator[Row]:
         random = self._random
         for group in ("", "größe"):
             name, members = self._name + group, random.randint(0, 3)
             cause, reason = random.choice((None, "unknown", "new_member")), random.choice(("join", "unknown"))
-            yield told.rebalance(now, name, reason, random.randint(0, 9) / 4, cause=cause, members=members)
+            yield boot.rebalance(now, name, reason, random.randint(0, 9) / 4, cause=cause, members=members)
             verdict: dict[str, Any] = {"kind": random.choice(("refusal", "audit")), "client_id": random.choice("cd")}
-            yield told.refusal(now, name, random.choice("pq"), random.choice((77, 81)), **verdict)
-            yield told.member(now, name, random.choice(("joined", "left")))
+            yield boot.refusal(now, name, random.choice("pq"), random.choice((77, 81)), **verdict)
+            yield boot.member(now, name, random.choice(("joined", "left")))
 
 
 def answers(name: str, *parts: DataFrame) -> dict[Any, Row]:
@@ -106,15 +106,15 @@ def near(row: Row) -> Row:
 def test_random_histories_match_oracle(seed: int, at_once: bool, spark: SparkSession) -> None:
     """Every table of random histories matches the plain Python oracle. Exactly the nullable columns have nulls."""
     random = Random(seed)
-    told = [record for number in range(FLEETS) for record in Fleet(random, f"{number}").records()]
-    shuffled = random.sample(told, len(told)) + random.sample(told, len(told) // 10)
+    history = [record for number in range(FLEETS) for record in Fleet(random, f"{number}").records()]
+    shuffled = random.sample(history, len(history)) + random.sample(history, len(history) // 10)
     records = frame(spark, *shuffled).cache()
     # The tables are equal if hours are computed one by one or all at once.
     later = F.col("emitted_at") >= at(3600)
     parts = [records] if at_once else [records.where(~later), records.where(later)]
     try:
         for name, oracle in ORACLE.items():
-            found, expected = answers(name, *parts), oracle(told)
+            found, expected = answers(name, *parts), oracle(history)
             assert found.keys() == expected.keys(), name
             for key, row in expected.items():
                 assert found[key] == near(row), (name, key)

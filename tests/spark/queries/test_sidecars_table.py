@@ -39,10 +39,10 @@ def test_boots_with_numbers_and_skew(spark: SparkSession) -> None:
 
 def test_record_numbers_count_once(spark: SparkSession) -> None:
     """Record numbers are counted once across blocks and copies."""
-    told = RecordsOfBoot("a", travels=1)
-    many = [told.heartbeat(1) if number % 50 == 0 else told.group(1, "g", 1) for number in range(62)]
-    told.skip(3)  # The last number of a block, and the first number of the next block.
-    many += [told.group(2, "g", 1) for _ in range(70)]
+    boot = RecordsOfBoot("a", travels=1)
+    many = [boot.heartbeat(1) if number % 50 == 0 else boot.group(1, "g", 1) for number in range(62)]
+    boot.skip(3)  # The last number of a block, and the first number of the next block.
+    many += [boot.group(2, "g", 1) for _ in range(70)]
     again = [{**each, "arrived_at": at(200)} for each in many[::3]]
     [found] = select_columns(
         table(spark, "sidecars", *many, *again), "first_seq", "last_seq", "records", "heartbeats"
@@ -81,8 +81,8 @@ def test_counters_grow_across_restarts(spark: SparkSession) -> None:
         RecordsOfBoot("lost"),
         RecordsOfBoot("cut off"),
     )
-    for told in (steady, before, lost, cut_off):
-        told.skip(50)
+    for boot in (steady, before, lost, cut_off):
+        boot.skip(50)
     records: list[Row] = [
         # Counts before the first sample do not belong to this window.
         steady.heartbeat(10, joins_total=1000),

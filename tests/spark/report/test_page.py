@@ -66,8 +66,8 @@ def test_keyboard_navigation(browser: Browser) -> None:
         ActionChains(browser.driver).send_keys(*keys).perform()
 
     def focused() -> str:
-        told: str = browser.run("return document.activeElement.textContent.trim()")
-        return told
+        text: str = browser.run("return document.activeElement.textContent.trim()")
+        return text
 
     press(Keys.TAB)
     assert focused() == "Skip to the content"

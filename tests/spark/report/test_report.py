@@ -70,14 +70,14 @@ def total(rows: Rows, column: str) -> int:
 
 def test_head_summarizes_fleet(page: Page) -> None:
     """The head of the report contains the fleet's key figures and time span."""
-    told = fleet()
-    newest = [row["lag"] for row in told["group_lag"] if row["window"] == at(29.5)]
+    tables = fleet()
+    newest = [row["lag"] for row in tables["group_lag"] if row["window"] == at(29.5)]
     assert page.facts == {
         "Groups": ["31", "28 Stable, 3 Empty, 1 gone"],
         "Total lag": [f"{sum(newest):,}", "at most 2 h 39 min"],
-        "Rebalances": [f"{total(told['rebalances'], 'rebalances'):,}"],
+        "Rebalances": [f"{total(tables['rebalances'], 'rebalances'):,}"],
         "Lost consumer time": ["32 min", "at most: members times the length of rebalances"],
-        "Refusals": [f"{total(told['refusals'], 'refusals'):,}", "and 79 more in audit mode"],
+        "Refusals": [f"{total(tables['refusals'], 'refusals'):,}", "and 79 more in audit mode"],
         "Silent sidecars": ["1", "of 4, for more than 5 min"],
         # broker-3 lost 1,000 records while it was cut off, and broker-2 lost 10 in each of 26 windows.
         "Missing records": ["1,260"],
