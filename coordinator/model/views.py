@@ -39,6 +39,8 @@ class GroupKind(StrEnum):
 class FallbackReason(StrEnum):
     """Why the copy of a group may not be used to answer; the label of the fallback metric."""
 
+    NOT_EXCLUSIVE = "not_exclusive"
+    """Clients may reach the broker without this sidecar: the operator has not excluded it, or a client did so."""
     COLD = "cold"
     """The group may have a history that this sidecar has not observed."""
     STALE = "stale"

@@ -11,7 +11,8 @@ what other modules know to be missing:
 - `group_cache`: groups for which verification found a difference, and deletions of topics
 
 The log contains all offsets and all state of groups of the new protocols. The log does not contain what a classic group
-does between two generations. Only the wire shows those changes, and only if every client uses this sidecar.
+does between two generations. Only the wire shows those changes, and only if every client uses this sidecar. If that is
+not certain, the reason is NOT_EXCLUSIVE, which precedes all other reasons of a group.
 """
 
 from collections.abc import Iterator
@@ -55,6 +56,9 @@ class Confidence:
     def reason(self, question: Question, group_id: str, now: float) -> FallbackReason | None:
         """Returns why a question about a group may not be answered; None if it may."""
         group = self._cache.group(group_id)
+        exclusivity_reason = self._cache.exclusivity.fallback_reason(now)
+        if exclusivity_reason is not None and self._needs_exclusive(question, group_id, group, now):
+            return exclusivity_reason  # First: while it lasts, the end of other reasons leads to no answer.
         if question is Question.DESCRIPTION:
             return self._description_fallback_reason(group_id, group, now)
         if group_id in self._cache.distrusted:
@@ -64,6 +68,18 @@ class Confidence:
         if question is Question.CONSUMER_GROUP:
             return self._consumer_fallback_reason(group_id, group, now)
         return self._group_fallback_reason(group_id, group, now)
+
+    def _needs_exclusive(self, question: Question, group_id: str, group: Group | None, now: float) -> bool:
+        """Whether the answer depends on changes of the group that only the wire shows.
+
+        A group that the log does not have yet may be of a newer protocol, whose changes are in the log.
+        """
+        in_use = self._cache.partitions.in_use
+        if question is Question.OFFSETS:
+            return not in_use
+        if group is None and in_use:
+            return self._log_fallback_reason(group_id, now) is None
+        return question is not Question.CONSUMER_GROUP and (group is None or group.kind is GroupKind.CLASSIC)
 
     def _description_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
         """Returns why DescribeGroups may not be answered; None if it may.
@@ -84,8 +100,6 @@ class Confidence:
         cache, log_reason = self._cache, self._log_fallback_reason(group_id, now)
         if group is not None and group.kind is not GroupKind.CLASSIC:
             return group.fallback_reason(now) or log_reason
-        if not cache.exclusivity.holds(now):
-            return FallbackReason.COLD
         if log_reason is not None and cache.partitions.in_use:
             return log_reason
         if group is None:
@@ -98,8 +112,6 @@ class Confidence:
             return self._log_fallback_reason(group_id, now) or self._logged_offsets_fallback_reason(
                 group_id, offsets, now
             )
-        if not cache.exclusivity.holds(now):
-            return FallbackReason.COLD
         if group is not None and group.kind is not GroupKind.CLASSIC:
             return FallbackReason.VERSION
         if offsets is not None:
@@ -148,9 +160,9 @@ class Confidence:
     def listing_fallback_reason(self, now: float) -> FallbackReason | None:
         """Returns why ListGroups may not be answered, apart from the state of each group; None if it may."""
         cache = self._cache
-        if not (cache.exclusivity.holds(now) and cache.unseen_history.all_known):
-            return FallbackReason.COLD
-        if cache.partitions.in_use and not cache.partitions.all_current(now):
+        if (exclusivity_reason := cache.exclusivity.fallback_reason(now)) is not None:
+            return exclusivity_reason
+        if not cache.unseen_history.all_known or (cache.partitions.in_use and not cache.partitions.all_current(now)):
             return FallbackReason.COLD
         uncertain = not cache.distrusted <= cache.groups.keys() or any(
             each.lost_deletions for _, each in cache.partitions

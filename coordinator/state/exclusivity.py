@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from group_sidecar.coordinator.model.events import NEVER
-from group_sidecar.coordinator.model.views import TopicPartition
+from group_sidecar.coordinator.model.views import FallbackReason, TopicPartition
 from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, BoundedTable, TableSize, name_bytes
 
 SETTLE_SECONDS = 60.0
@@ -72,7 +72,16 @@ class Exclusivity:
 
     def holds(self, at: float) -> bool:
         """Whether the statement is made, this sidecar is alone, and no client bypassed it in the last DOUBT_SECONDS."""
-        return self.stated and not self.is_shared and at >= self.last_at + DOUBT_SECONDS
+        return self.fallback_reason(at) is None
+
+    def fallback_reason(self, at: float) -> FallbackReason | None:
+        """Returns why questions that depend on the statement may not be answered; None if the statement holds.
+
+        The reason is COLD while another sidecar forwards requests too, because the copy waits for that sidecar's end.
+        """
+        if not self.stated or at < self.last_at + DOUBT_SECONDS:
+            return FallbackReason.NOT_EXCLUSIVE
+        return FallbackReason.COLD if self.is_shared else None
 
     # Records that the wire has not explained.
 

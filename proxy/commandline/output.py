@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from group_sidecar.coordinator.model.views import GroupKind
-from group_sidecar.proxy.admin.sentences import event, plain
+from group_sidecar.proxy.admin.sentences import ago, event, plain
 from group_sidecar.proxy.commandline.queries import ask, ask_sidecars, exit_on_problems
 from group_sidecar.proxy.commandline.results import (
     Assignment,
@@ -25,11 +25,14 @@ from group_sidecar.proxy.commandline.results import (
 )
 from group_sidecar.proxy.commandline.tables import Cells, print_fields, print_json, print_table, printable
 from group_sidecar.proxy.commandline.target import QueryTarget
-from group_sidecar.proxy.commandline.times import format_time, parse_time
+from group_sidecar.proxy.commandline.times import age_seconds, format_time, parse_time
 from group_sidecar.proxy.runtime.addresses import Address
 
 WIDE = 140
 """Minimum width of a terminal, in columns, for a list with the values that only sidecars have."""
+OLD_LOG_END_SECONDS = 30.0
+"""Age in seconds beyond which `groups offsets` names the age of a log end: twice the default interval at which a sidecar
+asks the broker for the log ends of partitions that no client fetches. Otherwise quiet topics would have such a line."""
 UNKNOWN_GROUP = GroupSummary(group="")
 """A group without any data. Its row provides the headings."""
 
@@ -84,7 +87,23 @@ def show_offsets(source: QueryTarget, group_id: str, *, as_json: bool) -> None:
     else:
         headings = tuple(_offsets_row(group_id, PartitionOffsets(topic="", partition=0)))
         print_table(headings, [_offsets_row(group_id, row) for row in found.offsets])
+        if sentence := _old_log_ends(found.offsets, datetime.now(UTC)):
+            typer.echo(sentence, err=True)
     exit_on_problems(found.problems)
+
+
+def _old_log_ends(rows: Sequence[PartitionOffsets], now: datetime) -> str:
+    """Returns a sentence about log ends that a sidecar saw some time ago; the empty string without such log ends."""
+    ages = [age for row in rows if (age := age_seconds(row.log_end_at, now)) is not None]
+    old = [age for age in ages if age > OLD_LOG_END_SECONDS]
+    if not old:
+        return ""
+    oldest = ago(max(old))
+    if len(old) > 1:
+        seen = f"{len(old):,} of {len(ages):,} log ends were seen some time ago, the oldest {oldest}"
+    else:
+        seen = f"1 of {len(ages):,} log ends was seen {oldest}" if len(ages) > 1 else f"The log end was seen {oldest}"
+    return f"{seen}: LOG-END-OFFSET and LAG do not count records that were written since."
 
 
 def show_timeline(source: QueryTarget, group_id: str, since: float | None, *, utc: bool, as_json: bool) -> None:

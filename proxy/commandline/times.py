@@ -9,6 +9,14 @@ def parse_time(text: str) -> datetime:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
+def age_seconds(text: str | None, now: datetime) -> float | None:
+    """Returns the seconds since a time in ISO 8601; None without a time, or if the text is not a time."""
+    try:
+        return (now - parse_time(text)).total_seconds() if text is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
 def format_time(text: object, utc: bool, *, exact: bool = False) -> str:
     """Returns a time for people, in UTC with a Z or in this machine's zone. Text that is not a time is returned as is.
 

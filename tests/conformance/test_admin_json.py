@@ -10,10 +10,14 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
+from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.processes import GIVE_UP_SECONDS, host_port
 from tests.kafka.sidecar_process import SidecarProcess
+from tests.kafka.wire import ask
 
+FALLBACKS = "group_sidecar_mirror_fallbacks_total"
 TOPIC, RECORDS, LEFT = "sales", 10, 4
 
 
@@ -38,11 +42,8 @@ def told(sidecar: SidecarProcess, target: str) -> Any:
     return json.loads(body) if status == 200 else None
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_group_member_and_lag_in_json(sidecar: SidecarProcess, protocol: str) -> None:
-    """The admin port's JSON reports the state, member, offsets and lag of a real consumer's group in both protocols."""
-    group = f"{protocol} / größe"
-    of_group = f"?group={quote(group, safe='')}"
+def reader(sidecar: SidecarProcess, group: str, protocol: str) -> Consumer:
+    """Returns a consumer that connects to the sidecar. The caller subscribes and closes it."""
     settings: dict[str, Any] = {
         "bootstrap.servers": host_port(sidecar.listen),
         "group.id": group,
@@ -51,7 +52,15 @@ def test_group_member_and_lag_in_json(sidecar: SidecarProcess, protocol: str) ->
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
     }
-    consumer = Consumer(settings)
+    return Consumer(settings)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_group_member_and_lag_in_json(sidecar: SidecarProcess, protocol: str) -> None:
+    """The admin port's JSON reports the state, member, offsets and lag of a real consumer's group in both protocols."""
+    group = f"{protocol} / größe"
+    of_group = f"?group={quote(group, safe='')}"
+    consumer = reader(sidecar, group, protocol)
     try:
         consumer.subscribe([TOPIC])
         for _ in range(RECORDS - LEFT):
@@ -85,3 +94,41 @@ def test_group_member_and_lag_in_json(sidecar: SidecarProcess, protocol: str) ->
         sidecar.process.wait_until(says_the_same)  # The admin port's list of groups may be up to a second old.
     finally:
         consumer.close()
+
+
+def test_default_settings_show_not_exclusive(sidecar: SidecarProcess) -> None:
+    """With default settings, page, JSON and metric name `not_exclusive` for a classic group only.
+
+    The log answers for offsets and for a consumer group, whoever changes them.
+    """
+    readers = [reader(sidecar, protocol, protocol) for protocol in ("classic", "consumer")]
+    try:
+        for consumer in readers:
+            consumer.subscribe([TOPIC])
+
+        def reasons() -> dict[str, tuple[str | None, str | None]]:
+            for consumer in readers:
+                consumer.poll(0.05)
+            found = told(sidecar, "groups")["groups"]
+            stable = (each for each in found if each["state"] == "Stable")
+            return {each["group"]: (each["lacking"], each["offsets_lacking"]) for each in stable}
+
+        expected = {"classic": ("not_exclusive", None), "consumer": (None, None)}
+        sidecar.process.wait_until(lambda: reasons() == expected)
+        for api, question in (
+            ("DescribeGroups", DescribeGroupsRequest(groups=("classic",))),
+            ("ListGroups", ListGroupsRequest()),
+        ):
+
+            def counted(api: str = api, question: Any = question) -> bool:
+                ask(sidecar.listen, question, 4)
+                return sidecar.metric(FALLBACKS, api=api, reason="not_exclusive") > 0
+
+            sidecar.process.wait_until(counted)  # The reason is `unauthorized` until the broker's ACLs are known.
+            assert sidecar.metric(FALLBACKS, api=api, reason="cold") == 0
+        sidecar.process.wait_until(lambda: told(sidecar, "status")["fallbacks"]["not_exclusive"] >= 2)
+        assert "Left to the broker: not exclusive" in " ".join(sidecar.get("/status")[1].split())
+        assert "<b>not exclusive</b> for its members" in sidecar.get("/group?group=classic")[1]
+    finally:
+        for consumer in readers:
+            consumer.close()

@@ -27,7 +27,7 @@ from group_sidecar.codecs.schema import decode
 from group_sidecar.coordinator.answers import group_replies
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
 from group_sidecar.coordinator.model.facts import ClientBypassed
-from group_sidecar.coordinator.model.views import GroupView
+from group_sidecar.coordinator.model.views import FallbackReason, GroupView
 from group_sidecar.coordinator.rules import bypasses
 from group_sidecar.coordinator.state import exclusivity
 from tests.coordinator.all_groups import all_groups
@@ -231,6 +231,19 @@ class Copy(RuleBasedStateMachine):
             listed = list_groups(ListGroupsRequest(), all_groups(self.world.manager, now))
             truth = {(g.group_id, g.protocol_type, g.state) for g in self.world.broker.groups.values()}
             assert {(g.group_id, g.protocol_type, g.group_state) for g in listed} == truth
+
+    @invariant()
+    def reason_names_the_missing_statement(self) -> None:
+        """Classic groups and their list are NOT_EXCLUSIVE in each shared copy, and in no copy that may answer."""
+        if not hasattr(self, "world"):
+            return
+        now, manager = self.world.now(), self.world.manager
+        reasons = {manager.view(group, now).fallback_reason for group in manager.group_metadata_cache}
+        reasons.add(manager.listing_fallback_reason(now))
+        if not self.exclusive:
+            assert reasons == {FallbackReason.NOT_EXCLUSIVE}
+        elif not any(isinstance(fact, ClientBypassed) for fact in self.world.facts):
+            assert FallbackReason.NOT_EXCLUSIVE not in reasons
 
     @invariant()
     def no_client_bypasses_the_sidecar(self) -> None:

@@ -24,7 +24,6 @@ _OFFSET: Json = {
     "partition": 0,
     "current_offset": 5,
     "log_end_offset": 9,
-    "log_end_at": "2026-11-21T13:00:00.000Z",
     "lag": 4,
     "metadata": "said",
     "committed_at": "2026-11-21T13:00:00.000Z",
@@ -35,10 +34,11 @@ _WHO: Json = {name: _MEMBER[name] for name in ("member_id", "instance_id", "clie
 
 def groups_output() -> str:
     """Returns the output of every command in each format. Times and ports are replaced by zeros."""
+    log_end_at = _text(datetime.now(UTC) + timedelta(minutes=1))  # The age of an older log end is shown.
     port = AdminPort(
         [group("g"), group("h", protocol="consumer", members_known=False, lag=None, lacking="cold")],
         details={"g": {"leader": "m-1", "coordinator": {"id": 1, "host": "b", "port": 9092}, "member_list": [_MEMBER]}},
-        offsets={"g": [_OFFSET]},
+        offsets={"g": [{**_OFFSET, "log_end_at": log_end_at}]},
         timelines={"g": _timeline()},
         forgotten={"forgotten": {"changes": None, "commits": None, "refusals": "2026-11-21T13:00:00.000Z"}},
         unreachable=[],
@@ -93,12 +93,17 @@ def _shown(*argv: str) -> str:
     return steady(done.text(" ".join(argv)))
 
 
+def _text(moment: datetime) -> str:
+    """Returns a moment as the admin port writes it."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _timeline() -> list[Json]:
     """Returns one event of each kind, within the last minute."""
     began = datetime.now(UTC) - timedelta(seconds=30)
 
     def event(what: str, **more: Any) -> Json:
-        return {"at": began.isoformat(timespec="milliseconds").replace("+00:00", "Z"), "what": what, **more}
+        return {"at": _text(began), "what": what, **more}
 
     cause = {"reason": "join", "cause": "new_member", "by": _WHO, "said": "hello"}
     verdict = {"policy": "group_max_size", "error_code": 81, "error": "GROUP_MAX_SIZE_REACHED", "size": 3, "limit": 3}

@@ -457,12 +457,12 @@ def test_moved_group_is_forgotten() -> None:
 
 def test_loaded_groups_have_generation() -> None:
     """Loaded groups are Empty with the logged generation and type. In a shared copy, the group itself falls back as
-    COLD.
+    NOT_EXCLUSIVE.
     """
     reader = Reader(load=[generation(4), offset(0, 5, "simple")])
     view = reader.manager.view("g", 1)
     assert (view.state, view.generation, view.protocol_type) == (GroupState.EMPTY, 4, "consumer")
-    assert view.fallback_reason is FallbackReason.COLD, "other clients may join without this sidecar"
+    assert view.fallback_reason is FallbackReason.NOT_EXCLUSIVE, "other clients may join without this sidecar"
     assert reader.manager.view("simple", 1).state is GroupState.EMPTY
 
 
@@ -831,17 +831,36 @@ def heartbeat(*, changes: bool, at: float, content_hash: int | None = None) -> C
 
 
 def test_consumer_group_is_answered_from_log() -> None:
-    """The log alone answers for a consumer group and its offsets. An unknown group answers COLD, because a classic join
-    may be in flight.
+    """The log alone answers for a consumer group and its offsets. An unknown group answers NOT_EXCLUSIVE, because a
+    classic join may be in flight.
     """
     reader = Reader(load=[*new_group(), offset(0, 5)])
     view = reader.manager.view("g", 1)
     assert (view.kind, view.state, view.fallback_reason) == (GroupKind.CONSUMER, GroupState.STABLE, None)
     assert [member.member_id for member in view.members] == ["a"]
     assert (reader.manager.consumer_fallback_reason("g", 1), reader.offsets(1)) == (None, {T0: 5})
-    assert reader.manager.consumer_fallback_reason("nope", 1) is FallbackReason.COLD, (
+    assert reader.manager.consumer_fallback_reason("nope", 1) is FallbackReason.NOT_EXCLUSIVE, (
         "a classic member may be joining a new group"
     )
+
+
+def test_unknown_group_may_be_consumer_group_until_load() -> None:
+    """A shared copy has COLD groups while it reads the log, and then NOT_EXCLUSIVE ones if the log does not have them.
+
+    ListGroups is NOT_EXCLUSIVE from the start on, because no log can answer it.
+    """
+    reader = Reader()
+    reader.log = reader.follower.begin_load(0, 3, 0, 1)
+    reader.append(*new_group())
+
+    def reasons(group: str) -> set[FallbackReason | None]:
+        manager = reader.manager
+        return {manager.group_fallback_reason(group, 1), manager.consumer_fallback_reason(group, 1)}
+
+    assert reasons("g") == reasons("nope") == {FallbackReason.COLD}
+    assert reader.manager.listing_fallback_reason(1) is FallbackReason.NOT_EXCLUSIVE
+    reader.catch_up(1, 1)
+    assert (reasons("g"), reasons("nope")) == ({None}, {FallbackReason.NOT_EXCLUSIVE})
 
 
 def test_changing_heartbeat_waits_for_log() -> None:

@@ -482,8 +482,8 @@ def test_bypass_leaves_classic_groups_to_broker() -> None:
     assert reader.manager.view_with_occupancy("g", at - 1).occupancy.certain
     assert len(bypassed(reader, at)) == 1
     assert not reader.manager.view_with_occupancy("g", at).occupancy.certain
-    cold = FallbackReason.COLD
-    assert reasons(at) == reasons(at + DOUBT_SECONDS - 1) == (cold, cold, None), (
+    bypass = FallbackReason.NOT_EXCLUSIVE
+    assert reasons(at) == reasons(at + DOUBT_SECONDS - 1) == (bypass, bypass, None), (
         "the log has all offsets, also those of bypassing clients"
     )
     heartbeat(reader, at + DOUBT_SECONDS - 0.5)

@@ -35,7 +35,7 @@ def inherited() -> tuple[World, Client, Client]:
 
 
 def test_shared_copy_is_never_complete() -> None:
-    """A copy that is not exclusive and reads no log is COLD for all groups and the list."""
+    """A copy that is not exclusive and reads no log is NOT_EXCLUSIVE for all groups and the list."""
     world = World(Broker(), exclusive=False)
     client = Client(world, "a", "g")
     world.gather(client)
@@ -43,9 +43,39 @@ def test_shared_copy_is_never_complete() -> None:
     world.settle()
     world.describe()
     assert world.view().state is GroupState.STABLE
-    assert world.lacking() == (FallbackReason.COLD, FallbackReason.COLD)
-    assert world.lacking("nope") == (FallbackReason.COLD, FallbackReason.COLD)
-    assert world.listing() is FallbackReason.COLD
+    assert world.lacking() == (FallbackReason.NOT_EXCLUSIVE, FallbackReason.NOT_EXCLUSIVE)
+    assert world.lacking("nope") == (FallbackReason.NOT_EXCLUSIVE, FallbackReason.NOT_EXCLUSIVE)
+    assert world.listing() is FallbackReason.NOT_EXCLUSIVE
+
+
+@pytest.mark.parametrize("reads_log", [False, True])
+def test_not_exclusive_precedes_other_reasons(reads_log: bool) -> None:
+    """NOT_EXCLUSIVE is the reason also of a group that is distrusted, in a rebalance, or has unread writes."""
+    world = World(Broker(), exclusive=False)
+    if reads_log:
+        world.read_log()
+    client = Client(world, "a", "g")
+    world.gather(client)
+    client.metadata = b"changed"
+    client.join()
+    world.manager.distrust("g")
+    world.manager.note_unread_write("g")
+    now = world.now()
+    for reason in (world.lacking()[0], world.manager.group_fallback_reason("g", now), world.listing()):
+        assert reason is FallbackReason.NOT_EXCLUSIVE
+    assert world.lacking()[1] is (FallbackReason.IN_DOUBT if reads_log else FallbackReason.NOT_EXCLUSIVE), (
+        "the log has the offsets, whoever commits them"
+    )
+
+
+@pytest.mark.parametrize(("exclusive", "reason"), [(True, FallbackReason.COLD), (False, FallbackReason.NOT_EXCLUSIVE)])
+def test_shared_clients_make_exclusive_copy_cold(exclusive: bool, reason: FallbackReason) -> None:
+    """While another sidecar forwards requests too, an exclusive copy is COLD. One that is not keeps its reason."""
+    world = World(Broker(), exclusive=exclusive)
+    client = Client(world, "a", "g")
+    world.gather(client)
+    world.manager.begin_sharing()
+    assert (world.lacking(), world.listing()) == ((reason, reason), reason)
 
 
 def test_no_group_is_known_before_list() -> None:

@@ -342,6 +342,15 @@ async def test_large_group_page_is_truncated() -> None:
     assert {"api/v1/group?group=g%2Fh", "api/v1/offsets?group=g%2Fh"} <= set(links)
 
 
+@pytest.mark.parametrize("reason", [FallbackReason.NOT_EXCLUSIVE, FallbackReason.COLD])
+async def test_group_page_names_setting_for_not_exclusive(reason: FallbackReason) -> None:
+    """The group page shows the reason why the broker answers, and the setting only if it is the reason."""
+    view = GroupView(group_id="g", state=GroupState.EMPTY, fallback_reason=reason)
+    text = (await page(admin((view,)), of("g"))).text
+    assert f"leaves questions about this group to the broker: {reason.replace('_', ' ')} for its members." in text
+    assert ("answers.exclusive" in text) is (reason is FallbackReason.NOT_EXCLUSIVE)
+
+
 async def test_unknown_group_page_is_404(app: ASGIApp) -> None:
     """The page of an unknown group is 404 and links to a search for its escaped name."""
     reply = await ask(app, of("check<out"))

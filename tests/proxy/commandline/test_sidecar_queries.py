@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,29 @@ def test_offsets() -> None:
         "g      t      0          7               10              3    m-1          /10.0.0.7  app        note",
     ]
     assert told == {"group": "g", "state": "Stable", "offsets": [OFFSET], "sidecar": port.address, "problems": []}
+
+
+@pytest.mark.parametrize(
+    ("ages", "sentence"),
+    [
+        ([28.0, None], None),
+        ([-3600.0], None),
+        ([40.5, 2.0], "1 of 2 log ends was seen 40 s ago"),
+        ([7200.5, None], "The log end was seen 2 h ago"),
+        ([40.5, 130.0, 2.0], "2 of 3 log ends were seen some time ago, the oldest 2 min ago"),
+    ],
+)
+def test_old_log_ends_are_named(ages: list[float | None], sentence: str | None) -> None:
+    """Log ends that a sidecar saw more than half a minute ago have a sentence on standard error, but not with --json."""
+    now = datetime.now(UTC)
+    ends = [None if age is None else (now - timedelta(seconds=age)).isoformat() for age in ages]
+    rows = [{**OFFSET, "partition": number, "log_end_at": end} for number, end in enumerate(ends)]
+    port = AdminPort([group("g")], offsets={"g": rows})
+    with listening(port):
+        result = run("offsets", "g", ports=[port])
+        assert len(answered(run("offsets", "g", "--json", ports=[port]))["offsets"]) == len(ages)
+    expected = sentence and f"{sentence}: LOG-END-OFFSET and LAG do not count records that were written since.\n"
+    assert (result.exit_code, result.stderr) == (0, expected or "")
 
 
 def test_known_principals_are_a_column() -> None:

@@ -262,7 +262,7 @@ def test_unsupported_question_goes_to_broker(question: Struct, version: int) -> 
         ({"enabled": False, "exclusive": True, "authorizer": "none"}, FallbackReason.OFF),
         ({"apis": (), "exclusive": True, "authorizer": "none"}, FallbackReason.OFF),
         ({"exclusive": True}, FallbackReason.UNAUTHORIZED),
-        ({"authorizer": "none"}, FallbackReason.COLD),
+        ({"authorizer": "none"}, FallbackReason.NOT_EXCLUSIVE),
         ({}, FallbackReason.UNAUTHORIZED),
     ],
 )
@@ -275,7 +275,7 @@ def test_withheld_answers_forward_questions(
     parked = line.frame(joining(), 3)
     assert line.client(parked) == [ToUpstream(parked)]
     forwarded(line, question, version)
-    if reason is FallbackReason.COLD and version == 0 and isinstance(question, OffsetFetchRequest):
+    if reason is FallbackReason.NOT_EXCLUSIVE and version == 0 and isinstance(question, OffsetFetchRequest):
         reason = FallbackReason.VERSION  # v0 reads from ZooKeeper.
     assert state.traffic.fallbacks == {(question.KEY, reason): 1}
     assert state.traffic.answers == {}
