@@ -116,7 +116,7 @@ def _lose_one(damage: Damage, segments: list[Path]) -> None:
         path.write_text("".join(f"{line}\n" for number, line in enumerate(told) if number != at))
         damage.missing[cells["sidecar"]] += 1
         return
-    raise AssertionError("no record can be spared")
+    raise AssertionError("no segment has a record between two others that the test could remove")
 
 
 def _between(segments: list[Path]) -> Iterator[tuple[Path, list[str], int]]:

@@ -298,7 +298,7 @@ def test_loading_group_is_initializing(tmp_path: Path, group: str) -> None:
                 break
             broker.stop()
         else:
-            pytest.fail("the broker was never found loading")
+            pytest.fail("the broker finished loading before each request")
     assert [(each.error_code, each.group_metadata) for each in told] == [
         (0, Kip40GroupMetadata(state=Kip40State.INITIALIZING))
     ]

@@ -97,7 +97,7 @@ class Browser:
         except TimeoutException:
             self.picture("waited-in-vain")
             pytest.fail(
-                f"{what}: not so after {GIVE_UP_SECONDS} s, on a page that says: {' '.join(self.texts('body'))}"
+                f"gave up after {GIVE_UP_SECONDS} s waiting until {what}; the page: {' '.join(self.texts('body'))}"
             )
 
     def run(self, script: str, *arguments: object) -> Any:

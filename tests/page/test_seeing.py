@@ -140,7 +140,7 @@ def test_dark_and_light_schemes(browser: Browser, large: str) -> None:
         browser.driver.get(large)
         ground, text = luminance("backgroundColor"), luminance("color")
         grounds[scheme] = ground
-        assert (max(ground, text) + 0.05) / (min(ground, text) + 0.05) > 7, "WCAG 2.2, 1.4.6"
+        assert (max(ground, text) + 0.05) / (min(ground, text) + 0.05) > 7, "the contrast is below 7 (WCAG 2.2, 1.4.6)"
         browser.picture(f"groups-{scheme}")
         browser.size(1280, 2900)
         browser.driver.get(group_page(large, CHECKOUT))
