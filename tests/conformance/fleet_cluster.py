@@ -144,7 +144,7 @@ class Fleet:
     def settle(self) -> None:
         """Waits until the whole current state was restated, with log ends that were observed after the call."""
         since = timestamp(time.time())
-        until(lambda: not self._missing(since), "all is told again")
+        until(lambda: not self._missing(since), "the whole state is in the journal again")
 
     def flush(self) -> None:
         """Waits until the topic contains everything that the folders contain now."""

@@ -227,7 +227,7 @@ def test_clients_survive_moved_leaders_and_lost_brokers(stage: Stage) -> None:
             for node in (3, 2):
                 broker = stage.brokers[node - 1]
                 broker.stop()
-                until(lambda gone=node: gone not in leaders(stage), "the broker leads nothing")  # type: ignore[misc]
+                until(lambda gone=node: gone not in leaders(stage), "the broker leads no partition")  # type: ignore[misc]
                 broker.start()
                 move_leaders_back(stage)
             stage.gateway.hand_over()

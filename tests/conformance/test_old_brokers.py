@@ -133,7 +133,7 @@ def test_limit_holds_at_old_broker(broker: KafkaBroker, limiting: SidecarProcess
         unseen.sync()
         assert joined(first) == (FULL, -1), "the member that joined directly must count"
         unseen.leave()
-        until(lambda: joined(first) == (0, first.generation), "the log has told that the place is free")
+        until(lambda: joined(first) == (0, first.generation), "the sidecar has read in the log that the member left")
         first.sync()
         assert joined(second) == (FULL, -1)
         [group] = direct.ask(DescribeGroupsRequest(groups=("limited",))).groups

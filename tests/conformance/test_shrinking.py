@@ -60,7 +60,7 @@ class Stage:
             members[0].sync()
             for member in members[1:]:
                 member.send_join()
-            until(lambda: len(self.described(group).members) == size, "all are there")
+            until(lambda: len(self.described(group).members) == size, "all members have joined")
             members[0].send_join()
             complete(members)
             yield members

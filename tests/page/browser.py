@@ -95,7 +95,7 @@ class Browser:
         try:
             WebDriverWait(self.driver, GIVE_UP_SECONDS, poll_frequency=0.1).until(lambda _: condition())
         except TimeoutException:
-            self.picture("waited-in-vain")
+            self.picture("timeout")
             pytest.fail(
                 f"gave up after {GIVE_UP_SECONDS} s waiting until {what}; the page: {' '.join(self.texts('body'))}"
             )
