@@ -203,8 +203,8 @@ def test_real_clients_are_shown(browser: Browser, tmp_path: Path) -> None:
             assert "No group is known yet" in browser.one(".empty").text
             crowd.produce("orders", 40)
             crowd.join("billing", "orders", 3)
-            # A rebalance of the embedded cluster may leave a doubt, and the cluster cannot describe groups. The page then
-            # shows "≥ 3".
+            # A rebalance of the embedded cluster may leave a doubt, and the cluster cannot describe groups. The page
+            # shows "≥ 3" then.
             browser.until(
                 lambda: [text.removeprefix("≥ ") for text in browser.texts("tbody td:nth-child(4)")] == ["3 / 3"],
                 "the page shows the group without a reload",

@@ -27,7 +27,7 @@ def test_latest_group_record_per_window(spark: SparkSession) -> None:
         # A group that was deleted and created again.
         told.group(1, "anew", 50),
         told.group(9, "anew", 1, members=7),
-        # A group that was restated with its former state, after another state.
+        # A group whose next snapshots have another state, and then the former one again.
         told.group(1, "back", 5, members=1),
         told.group(2, "back", 5, members=2),
         told.group(3, "back", 5, members=1),
@@ -54,7 +54,7 @@ def test_newest_generation_wins(spark: SparkSession) -> None:
     found = table(
         spark,
         "groups",
-        # The old coordinator's sidecar continues to restate its last state.
+        # The old coordinator's sidecar continues to report its last state.
         new.group(5, "moved", 8, members=4),
         old.group(9, "moved", 7, members=2),
         new.group(305, "moved", 8, members=4),
