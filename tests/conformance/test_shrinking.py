@@ -182,7 +182,7 @@ def test_audit_mode_only_reports(stage: Stage) -> None:
 
 
 def test_lowered_limit_shrinks_group(stage: Stage) -> None:
-    """A limit that is lowered at runtime shrinks the group each time."""
+    """Each time the limit is lowered at runtime, the group is shrunk."""
     with stage.gathered(_INITIAL) as members, stage.sidecar(_INITIAL) as sidecar:
         sidecar.wait_for_log()
         assert [member.heartbeat() for member in members] == [0] * _INITIAL
