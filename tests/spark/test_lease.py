@@ -46,7 +46,7 @@ def test_lease_is_exclusive_until_release(folders: Folders) -> None:
     with hold_lease(folders) as first:
         first.check()
         with (
-            pytest.raises(LeaseTakenError, match=rf"^process {os.getpid()} on .* writes to .*: only one may"),
+            pytest.raises(LeaseTakenError, match=rf"^process {os.getpid()} on .* writes to .*: only one process may"),
             hold_lease(folders),
         ):
             pass

@@ -74,7 +74,7 @@ def test_second_concurrent_run_is_refused(spark: SparkSession, tmp_path: Path) -
     (_, busy), (_, done) = sorted((process.wait(), process.communicate()[1]) for process in both)[::-1]
     assert sorted(process.returncode for process in both) == [0, 4], (busy, done)
     assert "23 records, 3 lines in quarantine" in done
-    assert f" writes to file:{store}: only one may; nothing was taken\n" in busy
+    assert f" writes to file:{store}: only one process may, so nothing was read\n" in busy
     assert all_lines(spark, store) == (23, 3)
     assert folders(store, "_attempts/*") == []
 
