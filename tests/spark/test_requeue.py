@@ -347,7 +347,7 @@ def test_requeue_killed_at_any_step(
 
 
 def test_concurrent_requeues(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two requeues at once, one takes all lines, and the other ends without an effect."""
+    """If two requeues run at once, one takes all lines, and the other ends without an effect."""
     seal(tmp_path / "in", "only", member_lines(10, HOUR + 10))
     with old_job():
         run_once(spark, tmp_path / "in", tmp_path / "store")

@@ -66,7 +66,7 @@ def all_lines(spark: SparkSession, store: Path) -> tuple[int, int]:
 
 
 def test_second_concurrent_run_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Of two concurrent runs, one takes all lines, and the other exits with status 4 and a message."""
+    """If two runs are concurrent, one takes all lines, and the other exits with status 4 and a message."""
     journals, store = tmp_path / "in", tmp_path / "store"
     tell(journals, BEFORE + AFTER)
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}

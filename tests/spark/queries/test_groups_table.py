@@ -8,7 +8,7 @@ from tests.spark.record_frames import RecordsOfBoot, at, select_columns, table
 def test_latest_group_record_per_window(spark: SparkSession) -> None:
     """The state of a group in each window is that of its sidecar's last record."""
     told = RecordsOfBoot()
-    # Of two snapshots of the same moment, the one with the later number counts.
+    # If two records were observed at the same moment, the one with the later number counts.
     hasty = [told.group(1, "hasty", 1, members=9), told.group(1, "hasty", 1, members=2)]
     calmer = [told.group(1, "calmer", 1, members=2), told.group(1, "calmer", 1, members=9)]
     found = table(
@@ -48,7 +48,7 @@ def test_latest_group_record_per_window(spark: SparkSession) -> None:
 
 
 def test_newest_generation_wins(spark: SparkSession) -> None:
-    """Of several coordinators' records, the newest valid generation wins, then the newest time."""
+    """If several sidecars report a group, the record with the newest valid generation counts, then the newest one."""
     old, new = RecordsOfBoot("old"), RecordsOfBoot("new")
     liar, fast = RecordsOfBoot("liar"), RecordsOfBoot("fast", ahead=120)
     found = table(

@@ -30,7 +30,7 @@ def test_lag_per_partition(spark: SparkSession) -> None:
         coordinator.commit(5, "moved", "t", 0, 120, seen=4),
         old.commit(9, "moved", "t", 0, 90, seen=1),
         old.log_end(9, "t", 0, 100, seen=2),
-        # Of two values that were observed at the same moment, the one that was emitted last counts.
+        # If two values were observed at the same moment, the one that was emitted last counts.
         coordinator.commit(9, "hasty", "t", 0, 6, seen=1),
         coordinator.commit(8, "hasty", "t", 0, 5, seen=1),
         # An observation time before Kafka existed counts as old.
