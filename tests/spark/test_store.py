@@ -71,7 +71,7 @@ def test_rewritten_batch_replaces_leftovers(spark: SparkSession, tmp_path: Path,
 
 
 def test_lines_of_deleted_segment_are_kept(spark: SparkSession, tmp_path: Path, add: Add) -> None:
-    """Lines of a deleted segment are kept when their batch is written again without them. Other lines are not merged."""
+    """Lines of a deleted segment are kept when their batch is written again without them. No lines are merged."""
     a = RecordsOfBoot("a")
     first, second = a.heartbeat(10), a.heartbeat(HOUR + 10)
     add(Store(spark, str(tmp_path)), 1, [first, second], "{", "[")
