@@ -32,19 +32,19 @@ PANDAS_BYTES = 1_500
 """Estimated bytes per record that pandas needs, for the first run. pandas is not run without enough memory."""
 ABOUT = """\
 `python -m benchmarks.fleet`: records of a simulated fleet (`benchmarks/fleet_records.py`), {per_hour:,} per hour, as
-sidecars write them. Segments have {segment_seconds} s. A few groups have most of the partitions. {damage:.0%} of the
-segments arrive twice, and as many arrive two hours late. There are broken lines of every kind, one wrong clock in five,
-and groups that two sidecars report. `group_sidecar.spark run` reads all segments into an empty store and computes every
-table. It is a separate process on {cores} cores with 1 GB of heap, which is Spark's default. So the seconds include its
-start. CPU and memory are those of all its processes. *late* is another run after one more line of every hour has
-arrived, so that all tables are computed again. The last column is the CPU time per record, divided by that of the first
-row.
+sidecars write them. A segment has the records of {segment_seconds} s. A few groups have most of the partitions.
+{damage:.0%} of the segments arrive twice, and as many arrive two hours late. There are broken lines of every kind,
+every fifth sidecar has a wrong clock, and two sidecars report some of the groups. `group_sidecar.spark run` reads all
+segments into an empty store and computes every table. It is a separate process on {cores} cores with 1 GB of heap,
+which is Spark's default. So the seconds include its start. CPU time and *peak MB*, the maximum of the memory in use,
+are those of all its processes. *late* is another run after one more line of every hour has arrived, so that all tables
+are computed again. *cost of a record* is the CPU time per record, divided by that of the first row.
 
 pandas computes the same tables from the same segments, and writes the same tables and records
 (`benchmarks/fleet_pandas.py`). It has all records in memory at once. *pandas with pyarrow* reads JSON with pyarrow's
-reader, which is written in C++ and gets the column types. *pandas alone* reads with `pandas.read_json`. *Spark in that*
-is the CPU time of pandas divided by that of Spark. All rows of all tables were compared with each other, and those of
-Spark also with the known truth about the fleet: {compared}"""
+reader, which is written in C++ and gets the column types. *pandas alone* reads with `pandas.read_json`. *pandas CPU /
+Spark CPU* is the CPU time of pandas divided by that of Spark. All rows of all tables were compared with each other, and
+those of Spark also with the known truth about the fleet: {compared}"""
 STREAM = """\
 The same pipeline as a stream, in one JVM. Each hour's segments arrive when the hour is over, and late segments arrive
 later. The stream has no operator that keeps rows. Each batch computes the tables of the hours for which it has records.
@@ -137,7 +137,7 @@ def _add_late_lines(segments: Path, fleet: Fleet) -> None:
             line = file.readline()
         lines.setdefault(Record.from_line(line).envelope.emitted_at[:13], line)
     if len(lines) != fleet.hours:
-        raise RuntimeError(f"the first sidecar told of {len(lines)} hours, not of {fleet.hours}")
+        raise RuntimeError(f"the first sidecar's records are of {len(lines)} hours, not of {fleet.hours}")
     (segments / "segment-late.jsonl").write_bytes(b"".join(lines.values()))
 
 
@@ -197,12 +197,12 @@ TABLE_HEAD = [
     "s",
     "s, late",
     "records per CPU s",
-    "MB held",
+    "peak MB",
     "pandas with pyarrow, records per CPU s",
-    "pandas, MB held",
-    "Spark in that",
+    "pandas, peak MB",
+    "pandas CPU / Spark CPU",
     "pandas alone, records per CPU s",
-    "Spark in that",
+    "pandas alone CPU / Spark CPU",
     "cost of a record",
 ]
 
@@ -239,12 +239,14 @@ def comparison_text(rows: Sequence[Row]) -> str:
     if most and (held := _held_by_pandas(most)):
         memory = psutil.virtual_memory().total
         sentences.append(
-            f"At {most.name} records pandas held {held:,.0f} bytes a record: the {memory / 1e9:,.0f} GB of this "
+            f"At {most.name} records pandas held {held:,.0f} bytes per record. The {memory / 1e9:,.0f} GB of this "
             f"machine are enough for {memory / held / 1e6:,.0f} million."
         )
     without = next((each.name for each in rows if each.pandas is None), None)
     return " ".join(
-        filter(None, [*sentences, without and f"From {without} on it was not tried: there is not memory enough."])
+        filter(
+            None, [*sentences, without and f"pandas was not run from {without} on, because there is too little memory."]
+        )
     )
 
 

@@ -54,13 +54,13 @@ class Cluster(NamedTuple):
     partitions: int = 200_000
 
     @property
-    def restated(self) -> int:
-        """The number of records in one restatement of all sidecars."""
+    def snapshot_records(self) -> int:
+        """The number of records in one snapshot of all sidecars."""
         return self.sidecars + self.groups * (1 + self.commits) + self.partitions
 
 
 class Need(NamedTuple):
-    """The resources that the pipeline needs for one restatement interval.
+    """The resources that the pipeline needs for one interval of snapshots.
 
     Attributes:
         records: records per second.
@@ -85,8 +85,8 @@ def streamed(measured: Measured, trigger_seconds: int) -> float:
 
 
 def need(measured: Measured, cluster: Cluster, interval_seconds: int) -> Need:
-    """Returns the resources for a cluster whose sidecars restate at this interval."""
-    records = cluster.restated / interval_seconds
+    """Returns the resources for a cluster whose sidecars write a snapshot at this interval."""
+    records = cluster.snapshot_records / interval_seconds
     line_bytes = records * measured.bytes_per_record
     return Need(
         records=records,
@@ -108,10 +108,10 @@ def plan_lines(measured: Measured, cluster: Cluster | None = None) -> Iterator[s
         f"{measured.bytes_per_record:,.0f} bytes, which zstd compresses to {measured.compressed:.0%}. A record and its "
         f"share of the tables take {measured.stored_bytes_per_record:,.1f} bytes in the store. Assumptions: "
         f"{cluster.commits} committed partitions per group and {cluster.partitions:,} partitions, so "
-        f"{cluster.restated:,} records a restatement. Cores are busy for {BUSY:.0%} of the time."
+        f"{cluster.snapshot_records:,} records per snapshot. Cores are busy for {BUSY:.0%} of the time."
     )
     yield ""
-    heads = ["restated every", "records/s", "GB a day, lines", "GB a day in the topic", "GB a day in the store"]
+    heads = ["snapshot every", "records/s", "GB a day, lines", "GB a day in the topic", "GB a day in the store"]
     heads += [f"cores, batches every {trigger // 60} min" for trigger in TRIGGERS]
     heads += ["partitions of the topic", "kB a segment of 5 min"]
     yield from table(heads, (_cells(measured, cluster, interval) for interval in INTERVALS))

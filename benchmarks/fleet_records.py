@@ -2,7 +2,7 @@
 
     python -m benchmarks.fleet_records FOLDER [--hours N] [--per-hour N] [--seed N]
 
-For speed, a line of a restatement is assembled from its parts. A test compares such lines with the result of
+For speed, a line of a snapshot is assembled from its parts. A test compares such lines with the result of
 `Record.to_line`. All rarer lines are made by `Record`.
 """
 
@@ -37,7 +37,7 @@ from group_sidecar.metrics.records import (
 )
 
 LOSSES = 0.002
-"""The share of restatements before which records are dropped."""
+"""The share of snapshots before which records are dropped."""
 
 
 class SimulatedSidecar:
@@ -52,7 +52,7 @@ class SimulatedSidecar:
         self.start(0)
 
     def _tails(self) -> None:
-        """Prepares the end of each line of a restatement, without the offset."""
+        """Prepares the end of each line of a snapshot, without the offset."""
         shape, index = self.shape, self.index
         groups, topics = (
             [json.dumps(each, ensure_ascii=False) for each in some] for some in (shape.groups, shape.topics)
@@ -103,7 +103,7 @@ class SimulatedSidecar:
         )
         return Record(envelope=envelope, body=body).to_line().decode()
 
-    def tell(self, event: Event) -> str:
+    def event_line(self, event: Event) -> str:
         """Returns an event as a line."""
         body, truth = event.body, self.sealed.truth
         match body:
@@ -123,8 +123,8 @@ class SimulatedSidecar:
         """Skips the sequence numbers of `records` records, as if these were dropped before they were written."""
         self.seq += records
 
-    def restate(self, moment: int) -> list[str]:
-        """Returns the lines of a restatement of the whole state."""
+    def snapshot(self, moment: int) -> list[str]:
+        """Returns the lines of a snapshot of the whole state."""
         self.heartbeats += 1
         sample = {
             "group_sidecar_received_bytes_total": float(self.seq * 1000),
@@ -214,27 +214,27 @@ def write_sidecar(folder: Path, fleet: Fleet, sidecar: int) -> Truth:
     """Writes all segments of one sidecar."""
     shape = shape_of(fleet)
     sealed = Sealed(folder, fleet, shape.sidecars[sidecar], sidecar)
-    teller, random = SimulatedSidecar(shape, sidecar, sealed), np.random.default_rng((fleet.seed, sidecar, 3))
+    simulated, random = SimulatedSidecar(shape, sidecar, sealed), np.random.default_rng((fleet.seed, sidecar, 3))
     restart = int(random.integers(fleet.rounds)) if sidecar % 10 == 3 else 0
     happened = events(shape, sidecar)
     event = next(happened, None)
-    for round_, moment in enumerate(shape.restatements(sidecar).tolist()):
+    for round_, moment in enumerate(shape.snapshots(sidecar).tolist()):
         lines = []
         while event is not None and event.moment < moment:
-            lines.append(teller.tell(event))
+            lines.append(simulated.event_line(event))
             event = next(happened, None)
         if lines:
             sealed.write(lines, moment)
         if round_ and round_ == restart:
-            teller.stop()
-            teller.start(moment)
-        elif random.random() < LOSSES and teller.seq:
-            teller.lose(int(random.integers(1, 50)))
-        sealed.write(teller.restate(moment), moment)
-    last = [teller.tell(each) for each in ([event, *happened] if event else [])]
+            simulated.stop()
+            simulated.start(moment)
+        elif random.random() < LOSSES and simulated.seq:
+            simulated.lose(int(random.integers(1, 50)))
+        sealed.write(simulated.snapshot(moment), moment)
+    last = [simulated.event_line(each) for each in ([event, *happened] if event else [])]
     if last:
         sealed.write(last, fleet.length)
-    teller.stop()
+    simulated.stop()
     sealed.seal(fleet.length)
     return sealed.truth
 
@@ -262,7 +262,7 @@ def write(folder: Path, fleet: Fleet, processes: int | None = None) -> Truth:
 def fleet_of_one_hour(records: int, **others: int) -> Fleet:
     """Returns a fleet that writes about `records` records per hour, in the proportions of the default fleet."""
     usual = Fleet(begin=0)
-    share = records / (usual.restated * usual.rounds)
+    share = records / (usual.snapshot_records * usual.rounds)
     sizes: dict[str, int] = {
         name: max(2, round(getattr(usual, name) * share))
         for name in ("sidecars", "groups", "topics", "partitions", "commits")

@@ -18,7 +18,7 @@ AGAIN = "again"
 AGAIN_SECONDS, LATE_SECONDS = 60, 7_200
 """How many seconds later a duplicate segment and a late segment arrive."""
 LINES_AT_ONCE = 20_000
-"""Lines of a restatement that are written to a segment at once. A segment may have more lines."""
+"""Lines of a snapshot that are written to a segment at once. A segment may have more lines."""
 
 
 def _without(cells: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Fleet:
         begin: seconds since the epoch, at the full hour.
         partitions: partitions of all topics together, at least one per topic.
         commits: committed offsets, over all groups and partitions.
-        interval_seconds: seconds between two restatements, from 15 to 300.
+        interval_seconds: seconds between two snapshots, from 15 to 300.
         segment_seconds, segment_bytes: the age and the size at which a sidecar seals a segment.
         facts: events per group and hour, on average: rebalances, refusals and audits.
         moves: the share of groups whose coordinator changes.
@@ -60,17 +60,17 @@ class Fleet:
 
     @property
     def interval(self) -> int:
-        """Milliseconds between two restatements."""
+        """Milliseconds between two snapshots."""
         return self.interval_seconds * 1000
 
     @property
     def rounds(self) -> int:
-        """How often each sidecar restates."""
+        """How many snapshots each sidecar writes."""
         return self.length // self.interval
 
     @property
-    def restated(self) -> int:
-        """The number of records in one restatement of all sidecars, without moved groups and unseen log ends."""
+    def snapshot_records(self) -> int:
+        """The number of records in one snapshot of all sidecars, without moved groups and unseen log ends."""
         return self.sidecars + self.groups + self.commits + self.partitions
 
 
@@ -92,7 +92,7 @@ class Shape:
     """A fleet as arrays.
 
     Attributes:
-        phase, skew: by sidecar: when it restates within an interval, and how far its clock is ahead.
+        phase, skew: by sidecar: when it writes a snapshot within an interval, and how far its clock is ahead.
         topic, number, leader, rate, base: by partition: its topic, its number in the topic, the sidecar of its leader,
             messages per 1,000 seconds, and the log end at the beginning.
         seen: by partition: whether any sidecar sees its log end.
@@ -199,7 +199,7 @@ class Shape:
         offsets: Numbers = np.maximum(self.log_end(partitions, made_at) - self.behind[commits], 0)
         return offsets
 
-    def restatements(self, sidecar: int) -> Numbers:
-        """Returns the moments at which a sidecar restates."""
+    def snapshots(self, sidecar: int) -> Numbers:
+        """Returns the moments at which a sidecar writes a snapshot."""
         moments: Numbers = np.arange(self.fleet.rounds) * self.fleet.interval + self.phase[sidecar]
         return moments

@@ -89,8 +89,8 @@ class GroupReporters(NamedTuple):
     speakers: Numbers
 
 
-def last_restatements(shape: Shape, window: int) -> Numbers:
-    """Returns for each sidecar its last restatement in a window, in milliseconds since the beginning."""
+def last_snapshots(shape: Shape, window: int) -> Numbers:
+    """Returns for each sidecar its last snapshot in a window, in milliseconds since the beginning."""
     ends = (window + 1) * WINDOW - shape.phase - shape.skew
     return (-(-ends // shape.fleet.interval) - 1) * shape.fleet.interval + shape.phase
 
@@ -100,10 +100,10 @@ def group_reporters(shape: Shape, window: int) -> GroupReporters:
 
     A group is reported by its home sidecar, by the sidecar that it moved to, or by both for a while.
     """
-    last = last_restatements(shape, window)
+    last = last_snapshots(shape, window)
     moved = (shape.moved_at != NEVER) & (last[shape.moved_to] >= shape.moved_at)
-    # The home sidecar reports a moved group if its first restatement in this window is before the group is stale.
-    first = _first_restatements(shape, window)[shape.home]
+    # The home sidecar reports a moved group if its first snapshot in this window is before the group is stale.
+    first = _first_snapshots(shape, window)[shape.home]
     at_home = ~moved | (first < np.where(shape.moved_at == NEVER, 0, shape.moved_at) + STALE)
     holder = np.where(moved, shape.moved_to, shape.home)
     return GroupReporters(holder, moved.astype(np.int64) + at_home)
@@ -111,7 +111,7 @@ def group_reporters(shape: Shape, window: int) -> GroupReporters:
 
 def lag(shape: Shape, window: int) -> Lag:
     """Returns the lag of every commit in a window."""
-    last, reporters = last_restatements(shape, window), group_reporters(shape, window)
+    last, reporters = last_snapshots(shape, window), group_reporters(shape, window)
     commits = np.arange(len(shape.group))
     holder = reporters.holder[shape.group]
     away = holder == shape.home[shape.group]
@@ -123,10 +123,10 @@ def lag(shape: Shape, window: int) -> Lag:
     return Lag(committed, log_end, shape.seen[shape.partition], np.maximum(log_end - committed, 0))
 
 
-def _first_restatements(shape: Shape, window: int) -> Numbers:
-    return last_restatements(shape, window - 1) + shape.fleet.interval
+def _first_snapshots(shape: Shape, window: int) -> Numbers:
+    return last_snapshots(shape, window - 1) + shape.fleet.interval
 
 
 LOG_END_AGE = 1_000
-"""Milliseconds between the observation of a log end and its restatement."""
+"""Milliseconds between the observation of a log end and its snapshot."""
 assert LOG_END_AGE < EDGE

@@ -112,7 +112,7 @@ def joins(sizes: Sizes) -> Iterator[Case]:
         wide, group_id=CROWD, member_id=ids[0], protocols=(JoinGroupProtocol(name="range", metadata=bytes(60)),)
     )
     yield Case(
-        f"JoinGroup of a leader, told of {len(ids):,} members",
+        f"JoinGroup of a leader, reply with {len(ids):,} members",
         join,
         9,
         JoinGroupResponse(

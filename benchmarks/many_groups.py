@@ -118,7 +118,9 @@ def groups_of_consumers(address: Address, sizes: Mapping[str, int]) -> Iterator[
             joining_now.append((request, [(wire, wire.send_request(request, _JOIN)) for wire in wires]))
         for request, sent in joining_now:
             joined = [wire.receive_reply(request, _JOIN, number) for wire, number in sent]
-            assert {reply.generation_id for reply in joined} == {joined[0].generation_id}, "several generations"
+            assert {reply.generation_id for reply in joined} == {joined[0].generation_id}, (
+                "the members joined several generations"
+            )
             _sync(request.group_id, [wire for wire, _ in sent], joined)
         yield
 

@@ -124,7 +124,7 @@ class BrokerWithManyGroups:
         yield Step("ListGroups with a filter", lambda: self.make_list(states))
         yield Step("ListGroups, all groups changed", lambda: self.make_list(request), before=self.touch_all)
         yield Step("request whose group cannot be read, and its reply", self.junk)
-        yield Step("any group looked at after that", lambda: self.manager.view(self.names[0], self.now))
+        yield Step("first look at any group after that", lambda: self.manager.view(self.names[0], self.now))
         yield Step("ListGroups after that", lambda: self.make_list(request))
         yield Step("connection closed with 1,000 such requests unanswered", self.gone)
         yield Step("DeleteTopics, and its reply", self.topics_deleted)

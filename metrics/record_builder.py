@@ -67,7 +67,7 @@ class RecordBuilder:
             if (body := record_body(fact)) is not None:
                 yield self._stamp((fact.at, body), timestamp(now))
 
-    def restate(
+    def snapshot(
         self, groups: Iterable[GroupWithOffsets | None], log_ends: Iterable[SeenLogEnd], sample: Sample, now: float
     ) -> Iterator[Record | None]:
         """Yields the records of the current state; see `snapshot_observations`."""

@@ -25,7 +25,8 @@ _PARALLEL_TABLES = 3
 
 
 _FEWER_LINES_WARNING = (
-    "has fewer lines than when it was first written, because segments are gone: the {} lines of the first time are kept"
+    "has fewer lines than when it was first written, because segments were deleted: "
+    "the {} lines of the first attempt are kept"
 )
 
 

@@ -217,7 +217,7 @@ class _MissedSegmentsChecker:
             self.look()
         except PySparkException as error:
             # A failure of the stream is reported elsewhere.
-            _log(f"warning: could not look after what is passed over: {str(error).splitlines()[0]}")
+            _log(f"warning: the check for missed segments failed: {str(error).splitlines()[0]}")
         finally:
             self._store.writing.release()
             self._looked = time.monotonic()

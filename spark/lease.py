@@ -194,7 +194,7 @@ def _described(holder: dict[str, Any]) -> str:
 
 
 def _busy(folders: Folders, token: int) -> str:
-    return f"{_described(_holder(folders, token))} writes to {folders.root}: only one may; nothing was taken"
+    return f"{_described(_holder(folders, token))} writes to {folders.root}: only one process may, so nothing was read"
 
 
 def _machine() -> str | None:

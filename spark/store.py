@@ -167,7 +167,7 @@ class Store:
         return self._records.read(hours)
 
     def replace(self, table: str, rows: DataFrame, hours: Iterable[datetime]) -> None:
-        """Replaces the rows of a table for these hours. `rows` has none of other hours."""
+        """Replaces the rows of a table for these hours. `rows` contains only rows of these hours."""
         self._schemas[table] = rows.schema
         # AQE writes few files for a small table, and several files for a large hour.
         placed = rows.select("*", *day_and_hour(F.col("window"))).hint("rebalance", "day", "hour")
@@ -237,7 +237,7 @@ class Store:
         return dropped
 
     def compact(self, before: datetime, batch: int) -> int:
-        """Merges the folders that batches before `batch` wrote for an hour, for each hour before `before`.
+        """Merges the folders of each hour before `before` into one, except those of `batch` and later batches.
 
         Returns:
             The number of folders that it removed.
@@ -245,7 +245,7 @@ class Store:
         return self._records.compact(before, batch) + self._quarantine.compact(before, batch)
 
     def drop_before(self, day: datetime) -> int:
-        """Drops records, quarantine and tables of all days before the day of `day`. Returns the number of days."""
+        """Drops records, quarantine and tables of all days before `day`. Returns the number of dropped days."""
         dropped: set[str] = set()
         own = self._format == PARQUET
         for name in (RECORDS, QUARANTINE, *(TABLES if own else ())):

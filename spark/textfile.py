@@ -36,28 +36,28 @@ _GAUGES = {
     "groups": ("Groups, by state.", "state"),
     "members": ("Members of all groups.", None),
     "lag": ("Messages that all groups are behind.", None),
-    "group_lag": (f"Messages that a group is behind; the {MAX_LAG_GROUPS} groups that are furthest.", "group"),
+    "group_lag": (f"Messages that a group is behind; the {MAX_LAG_GROUPS} groups that are furthest behind.", "group"),
     "rebalances": ("Rebalances in the window, by cause.", "cause"),
     "refusals": ("Requests refused in the window, by policy.", "policy"),
     "sidecars": ("Sidecars, by whether they are live, or silent for longer than a window, but not for a day.", "state"),
-    "records_missing": ("Records that sidecars numbered in the last day and that are not here.", None),
-    "window_start_timestamp_seconds": ("When the window began that these figures are of.", None),
+    "records_missing": ("Records of the last day that are missing between others of the same boot.", None),
+    "window_start_timestamp_seconds": ("When the window of these figures began.", None),
 }
 """Metrics of the fleet: help text, and the label if there is one."""
 
 _HEALTH = {
     "up": ("1 while the stream has not failed, else 0.", None),
-    "last_progress_timestamp_seconds": ("When the stream last did a batch or found nothing to do.", None),
+    "last_progress_timestamp_seconds": ("When the stream last completed a batch or found no new input.", None),
     "batch": ("Number of the last batch.", None),
     "batch_seconds": ("How long the last batch took.", None),
     "batch_lines": ("Lines in the last batch.", None),
-    "source_behind": ("What waits in the source, by what Spark's source calls it.", "measure"),
+    "source_behind": ("Backlog in the source, by the name that Spark's source gives the measure.", "measure"),
 }
 """Metrics of the stream itself."""
 
 _COUNTERS = {
-    "records": "Records taken since the job was started, repeated ones too.",
-    "quarantined_lines": "Lines that were no records, since the job was started, by fault.",
+    "records": "Records read since the job was started, including duplicates.",
+    "quarantined_lines": "Lines that went to quarantine since the job was started, by fault.",
 }
 NAMES = frozenset({*_GAUGES, *_HEALTH, *(f"{name}_total" for name in _COUNTERS)})
 """Names of all metrics, without the prefix."""

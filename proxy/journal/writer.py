@@ -147,7 +147,7 @@ class JournalWriter:
         drift = sources.drift()
         groups = walk(sources.managers(), now, sources.max_members, drift)
         log_ends = newest_log_ends([manager.log_ends for manager in sources.managers()], drift)
-        for record in self._record_builder.restate(groups, log_ends, sample, now + drift):
+        for record in self._record_builder.snapshot(groups, log_ends, sample, now + drift):
             if record is not None:
                 self._append(record)
                 queued += 1

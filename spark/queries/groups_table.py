@@ -33,7 +33,7 @@ def groups(records: DataFrame, width: str) -> DataFrame:
         max_size BIGINT or null: The most members that the group may have; null if there is no limit.
         observed_at TIMESTAMP: When the state was observed.
     """
-    # Unchanged restatements are first merged by hashing, so that fewer rows have to be sorted.
+    # Unchanged rows of several snapshots are first merged by hashing, so that fewer rows have to be sorted.
     distinct = (
         with_window(records, width, Group.KIND)
         .groupBy(WINDOW, "group", "sidecar", *_STANDING)

@@ -96,7 +96,8 @@ def _commits(records: DataFrame, width: str) -> DataFrame:
 
 
 def _log_ends(records: DataFrame, width: str) -> DataFrame:
-    # A log end that was observed before the window and is restated in it does not show how the log grew in the window.
+    # A snapshot of the window may contain a log end that was observed before the window. Such a log end does not show
+    # how the log grew in the window.
     within = F.when(F.col("observed_at") >= F.col(WINDOW), F.col(ORDER))
     grown = F.col("log_end") - F.col("first")
     return (

@@ -1,7 +1,7 @@
 """Assigns records to windows of time, and selects the newest of several observations.
 
-A record counts in the window of its `emitted_at`. All records of one restatement have the same `emitted_at`, so a
-restatement is never split over two windows.
+A record counts in the window of its `emitted_at`. All records of one snapshot have the same `emitted_at`, so a
+snapshot is never split over two windows.
 """
 
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ def with_window_distinct(records: DataFrame, width: str, kind: str) -> DataFrame
     """Does what `with_window` does, after removing duplicate records.
 
     Removing duplicates shuffles all columns, so this function is only for rare kinds of records. In queries over
-    restated records, a duplicate makes no difference.
+    records of snapshots, a duplicate makes no difference.
     """
     return with_window(deduplicated(records.where(F.col("kind") == kind)), width)
 

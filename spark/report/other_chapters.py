@@ -37,7 +37,7 @@ def churn_chapter(read: TableReader, known: ReportPeriod) -> Chapter:
     figure = Figure(
         "churn",
         "Members that joined and left",
-        f"How many members joined groups and left them in each {duration(span.step)}, by how they did.",
+        f"How many members joined and left groups in each {duration(span.step)}, by the kind of change.",
         ChartKind.STACKS,
         stacks(span, amounts) if names else None,
         [summary_table(read, "churn", "Members that joined and left, by group")],

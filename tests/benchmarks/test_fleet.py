@@ -79,9 +79,12 @@ def test_missing_pandas_leaves_cells_empty() -> None:
         ([row(1, 70, 10.0), row(2, 120, 20.0)], "Per core pandas with pyarrow is ahead at 2 M records, the most"),
         ([row(1, 70, 10.0), row(2, 70, 20.0)], "Per core Spark is ahead of pandas alone from 2 M records on."),
         ([row(1, 70, 10.0), row(2, 90, 20.0)], "Per core pandas alone is ahead at 2 M records, the most"),
-        ([row(1, 70, 10.0), row(50, 2_500, None)], "From 50 M on it was not tried: there is not memory enough."),
+        (
+            [row(1, 70, 10.0), row(50, 2_500, None)],
+            "pandas was not run from 50 M on, because there is too little memory.",
+        ),
         ([row(1, 5, 10.0), row(2, 120, 20.0)], "Per core pandas with pyarrow is ahead at 2 M records, the most"),
-        ([row(1, 70, 10.0), row(2, 120, 20.0)], "At 2 M records pandas held 1,000 bytes a record"),
+        ([row(1, 70, 10.0), row(2, 120, 20.0)], "At 2 M records pandas held 1,000 bytes per record"),
     ],
 )
 def test_comparison_names_faster_tool(rows: list[Row], said: str) -> None:
@@ -92,7 +95,7 @@ def test_comparison_names_faster_tool(rows: list[Row], said: str) -> None:
 def test_needs_follow_interval() -> None:
     """The needed cores, bytes and partitions follow from the cluster's size and the interval."""
     cluster = Cluster(sidecars=100, groups=10_000, commits=9, partitions=20_000)
-    assert cluster.restated == 120_100
+    assert cluster.snapshot_records == 120_100
     slow, fast = (need(MEASURED, cluster, seconds) for seconds in (60, 10))
     assert slow.records == pytest.approx(120_100 / 60)
     assert slow.day_bytes == pytest.approx(120_100 * 1440 * 300)
@@ -107,7 +110,7 @@ def test_plan_shows_its_assumptions() -> None:
     """The plan contains the costs, record counts and intervals on which it is based."""
     text = "\n".join(plan_lines(MEASURED))
     assert "30 us" in text
-    assert "1,301,000 records a restatement" in text
+    assert "1,301,000 records per snapshot" in text
     assert "288,000 a day" in text
     assert "| 60 s | 21,683 | 562 | 56 | 28.1 | 28 | 5 | 3 |" in text
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.fleet_records import fleet_of_one_hour, write
 from benchmarks.fleet_segments import AGAIN, AGAIN_SECONDS
 from benchmarks.fleet_shape import Fleet, Shape
-from benchmarks.fleet_truth import WINDOW, Boot, Truth, group_reporters, lag, last_restatements
+from benchmarks.fleet_truth import WINDOW, Boot, Truth, group_reporters, lag, last_snapshots
 from group_sidecar.metrics.records import Record
 
 BEGIN = 1_735_689_600
@@ -32,7 +32,7 @@ FLEET = Fleet(
     damage=0.2,
 )
 RARE = replace(FLEET, hours=1, interval_seconds=300, seed=11)
-"""Each sidecar restates once per window. So for a while only the old coordinator's sidecar reports a moved group."""
+"""Each sidecar writes one snapshot per window. So only the old coordinator's sidecar reports a moved group at first."""
 
 Cells = dict[str, Any]
 
@@ -177,7 +177,7 @@ def test_lags_of_moved_groups(tmp_path: Path) -> None:
     rare = 0
     for each in range(fleet.length // WINDOW):
         at_home = group_reporters(shape, each).holder == shape.home
-        rare += int((at_home & (last_restatements(shape, each)[shape.home] > shape.moved_at)).sum())
+        rare += int((at_home & (last_snapshots(shape, each)[shape.home] > shape.moved_at)).sum())
     assert rare
     write(tmp_path, fleet, processes=1)
     lines = [line for path in segments(tmp_path) for line in path.read_bytes().splitlines()]
@@ -255,4 +255,4 @@ def test_same_seed_gives_same_files(tmp_path: Path) -> None:
 def test_hour_has_requested_records(records: int) -> None:
     """fleet_of_one_hour has the requested number of records within one percent."""
     fleet = fleet_of_one_hour(records)
-    assert fleet.restated * fleet.rounds == pytest.approx(records, rel=0.01)
+    assert fleet.snapshot_records * fleet.rounds == pytest.approx(records, rel=0.01)

@@ -129,7 +129,7 @@ def test_defaults_match_kafka(cls: type[Struct], kafka_schemas: KafkaSchemas) ->
         if default.written:
             assert ours == written_value(default), default.path
         elif ours is dataclasses.MISSING:
-            assert default.everywhere, f"{default.path} is not in every version, and has no default"
+            assert default.everywhere, f"{default.path} is not in every version, so it needs a default"
         elif not isinstance(ours, Struct):
             assert ours == zero(kind), default.path
 

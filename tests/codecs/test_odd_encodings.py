@@ -31,8 +31,9 @@ IN_BYTES: list[type[Struct]] = [ConsumerProtocolSubscription, ConsumerProtocolAs
 """Messages inside the bytes of JoinGroup and SyncGroup. Kafka's class for them has all versions."""
 RECORDED = [cls for cls in dict.fromkeys(VALUES.values()) if cls is not ConsumerGroupMemberMetadataValue]
 """Values in the offsets topic, except for the one whose tagged field is decoded by hand."""
-OURS_ALONE = re.compile(r"Tag \d+ is not valid for version|negative number of tagged fields")
-"""Refusals by only the newest Kafka. Earlier ones accept these bytes, and there no policy may be bypassed."""
+NEWEST_ALONE = re.compile(r"Tag \d+ is not valid for version|negative number of tagged fields")
+"""Reasons for which only the newest Kafka refuses bytes. Our codecs accept these bytes like earlier versions of Kafka,
+so that no policy can be bypassed there."""
 
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=case_id)
 Judged = dict[type[Struct], list[tuple[Case, Verdict]]]
@@ -64,7 +65,7 @@ def differences(verdicts: Iterable[tuple[Case, Verdict]], *, newest: bool = True
     for case, kafka in verdicts:
         ours = case.ours()
         if isinstance(kafka, Refused):
-            same = isinstance(ours, Refused) or not newest or OURS_ALONE.search(kafka.reason) is not None
+            same = isinstance(ours, Refused) or not newest or NEWEST_ALONE.search(kafka.reason) is not None
         else:
             same = ours == kafka
         if not same:

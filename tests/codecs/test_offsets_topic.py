@@ -268,10 +268,11 @@ def test_value_defaults_match_kafka(cls: type[Struct], group_schemas: KafkaSchem
         if default.path.startswith("ClassicMemberMetadata"):
             continue
         ours, kind = our_default(cls, default.path)
-        # A bare null in the schema is not "null". Kafka's generator takes it for no default, so the field is empty.
+        # The schema may have null instead of the string "null" as a default. Kafka's generator ignores it, so the
+        # field's default is the empty value.
         if default.written and default.text is not None:
             assert ours == written_value(default), default.path
         elif ours is MISSING:
-            assert default.everywhere, f"{default.path} is not in every version, and has no default"
+            assert default.everywhere, f"{default.path} is not in every version, so it needs a default"
         else:
             assert ours == zero(kind), default.path

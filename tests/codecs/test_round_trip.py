@@ -84,4 +84,4 @@ def test_absent_field_has_default(cls: type[Struct]) -> None:
         given_defaults = defaults(inner)
         for version in cls.VERSIONS:
             for name in field_specs(inner).keys() - present(inner, version).keys():
-                assert given_defaults[name] is not dataclasses.MISSING, f"{inner.NAME}.{name}"
+                assert given_defaults[name] is not dataclasses.MISSING, f"{inner.NAME}.{name} has no default"

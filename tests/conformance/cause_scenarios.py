@@ -92,7 +92,7 @@ class Scene:
     def rebalanced(self, cause: str, many: int = 1) -> Cells:
         """Waits for so many rebalances with this cause. Returns the last one."""
         completed = self.wait_for("rebalance_completed", many, cause=cause)
-        assert self.told("rebalance_started"), "every end has a beginning"
+        assert self.told("rebalance_started"), "a rebalance completed, but its start was not reported"
         return completed
 
 

@@ -58,7 +58,7 @@ _READERS: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 _SETTLED = ("Stable", "Empty")
 _SECONDS = 0.5
-"""Seconds between two restatements."""
+"""Seconds between two snapshots."""
 _PROPERTIES = {"offsets.topic.num.partitions": "6"}
 
 
@@ -142,9 +142,9 @@ class Fleet:
         return told
 
     def settle(self) -> None:
-        """Waits until the whole current state was restated, with log ends that were observed after the call."""
+        """Waits until a snapshot has the whole current state, with log ends that were observed after the call."""
         since = timestamp(time.time())
-        until(lambda: not self._missing(since), "all is told again")
+        until(lambda: not self._missing(since), "the whole state is in the journal again")
 
     def flush(self) -> None:
         """Waits until the topic contains everything that the folders contain now."""

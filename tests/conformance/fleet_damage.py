@@ -16,7 +16,7 @@ FALSE_SIDECAR = "liar"
 """A sidecar whose records follow the contract and are false. They are about groups of their own."""
 BIGGEST = 2**63 - 1
 """The largest BIGINT. The sum of two of them overflows."""
-_RESTATED = {"heartbeat", "group", "commit", "log_end"}
+_SNAPSHOT_KINDS = {"heartbeat", "group", "commit", "log_end"}
 _GARBAGE = bytes(byte for byte in range(256) if byte not in b"\r\n")
 
 Cells = dict[str, Any]
@@ -110,13 +110,13 @@ def _show_unsealed(damage: Damage, told: list[str]) -> None:
 
 
 def _lose_one(damage: Damage, segments: list[Path]) -> None:
-    """One record is lost, and only its sequence number shows that. The next restatement repeats its contents."""
+    """One record is lost, and only its sequence number shows that. The next snapshot repeats its contents."""
     for path, told, at in _between(segments):
         cells = json.loads(told[at])
         path.write_text("".join(f"{line}\n" for number, line in enumerate(told) if number != at))
         damage.missing[cells["sidecar"]] += 1
         return
-    raise AssertionError("no record can be spared")
+    raise AssertionError("no segment has a record between two others that the test could remove")
 
 
 def _between(segments: list[Path]) -> Iterator[tuple[Path, list[str], int]]:
@@ -124,7 +124,7 @@ def _between(segments: list[Path]) -> Iterator[tuple[Path, list[str], int]]:
     for path in segments:
         told = lines(path)
         for at in range(1, len(told) - 1):
-            if json.loads(told[at])["kind"] in _RESTATED:
+            if json.loads(told[at])["kind"] in _SNAPSHOT_KINDS:
                 yield path, told, at
 
 

@@ -111,7 +111,10 @@ def _kill_and_restart(stage: Fleet) -> list[bytes]:
 def _lose(stage: Fleet, crowd: FleetMembers) -> None:
     stage.brokers[LOST - 1].stop()
     stage.gone.add(LOST)
-    until(lambda: all(stage.coordinator(group) != LOST for group in GROUPS), "all coordinators are elsewhere")
+    until(
+        lambda: all(stage.coordinator(group) != LOST for group in GROUPS),
+        "all groups have a coordinator at another broker",
+    )
     stage.settle()
     crowd.leave(STICKY)
     crowd.produce(1)

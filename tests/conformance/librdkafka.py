@@ -125,7 +125,7 @@ def produce(run: Run, topic: str, values: Sequence[str], **settings: Any) -> lis
     )
     for number, value in enumerate(values):
         producer.produce(run.name(topic), value, key=f"k{number}", partition=number % partitions, on_delivery=delivered)
-    assert producer.flush(GIVE_UP_SECONDS) == 0, "not all was delivered"
+    assert producer.flush(GIVE_UP_SECONDS) == 0, "some messages were not delivered"
     return sorted(places)
 
 

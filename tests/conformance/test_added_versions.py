@@ -103,5 +103,5 @@ def test_only_advertised_versions_are_answered(stage: Stage, situation: str) -> 
         frame = encode_request(asked[key, newest], RequestHeader(key, newest, 1, TOO_NEW))
         with Wire(stage.sidecars[situation].listen) as wire:
             wire.send(frame[:6] + (newest + 1).to_bytes(2, "big") + frame[8:])
-            assert wire.closed(), f"{api_name(key)} v{newest + 1} is answered"
+            assert wire.closed(), f"the connection must close at {api_name(key)} v{newest + 1}"
     assert stage.forwarded_amiss() == []

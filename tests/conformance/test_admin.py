@@ -104,7 +104,7 @@ def test_configurations_are_altered(routes: Routes) -> None:
         altered = [outcome(future) for future in client.incremental_alter_configs([change]).values()]
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while (topic := _settings(client, ResourceType.TOPIC, name))["retention.ms"][0] != "123456":
-            assert time.monotonic() < deadline, "the broker never heard of the change"  # The controller knew.
+            assert time.monotonic() < deadline, "the broker did not receive the change from the controller"
         settings = _settings(client, ResourceType.BROKER, "1")
         for name in ("listeners", "advertised.listeners"):  # These answers contain the addresses of both routes.
             del settings[name]

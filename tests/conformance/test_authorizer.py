@@ -109,7 +109,7 @@ EVERYTHING = questions(GROUPS)
 
 
 def tell_apart(user: str, question: Question, told: Struct, expected: Struct) -> None:
-    assert told == expected, f"{user} was told otherwise: {question}"
+    assert told == expected, f"{user} must get the broker's answer to {question}"
 
 
 def test_each_user_gets_the_brokers_answer(guarded: AuthorizedBroker) -> None:

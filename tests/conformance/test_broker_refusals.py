@@ -93,7 +93,9 @@ def test_full_consumer_group_is_refused(sidecar: SidecarProcess, client: Client)
         )
         assert client.ask(join).error_code == 81
         # The log contains the members of the group.
-        until(lambda: sidecar.metric("group_sidecar_groups_near_limit") == 1, "its only member is known")
+        until(
+            lambda: sidecar.metric("group_sidecar_groups_near_limit") == 1, "the sidecar knows the group's only member"
+        )
         assert sidecar.metric("group_sidecar_groups_over_limit") == 0
         assert sidecar.metric("group_sidecar_group_members", group="new") == 1
         assert sidecar.metric("group_sidecar_group_members_limit", group="new") == 1

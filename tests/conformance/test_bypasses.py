@@ -72,7 +72,7 @@ class Members:
         commit(self.client(), f"{self.prefix}-simple", TOPIC, {0: 1})
 
     def die(self) -> None:
-        """Replaces both members, which leave no word. The classic member is static."""
+        """Replaces both members, which do not leave their groups. The classic member is static."""
         self.classic.vanish()
         self.consumer.vanish()
         self.classic, self.consumer = self._classic(), self.join_consumer()

@@ -65,7 +65,9 @@ def test_java_consumers(scene: Scene) -> None:
         with java_consumer(scene, topic, "second", **quick) as second:
             came = scene.rebalanced("new_member", 2)
             assert (caused_by(came), came["members"], came["joined"], came["moved_partitions"]) == ("second", 2, 1, 2)
-            assert came["slowest"]["client_id"] == "first", "it waited for its next heartbeat"
+            assert came["slowest"]["client_id"] == "first", (
+                "the old member learns of the rebalance only at its next heartbeat"
+            )
             assert came["slowest"]["seconds"] <= came["duration_seconds"]
             second.send_signal(signal.SIGTERM)
             left = scene.rebalanced("member_left")
@@ -223,7 +225,9 @@ def test_kafka_python_consumers(scene: Scene) -> None:
         kafka_python.poll_until([first], lambda _: len(first.assignment()) == 2, "both partitions")
         with kafka_python.consumer(scene.run, "group", "topic", client_id="second") as second:
             both = [first, second]
-            kafka_python.poll_until(both, lambda _: kafka_python.shares(both) in ([[0], [1]], [[1], [0]]), "one each")
+            kafka_python.poll_until(
+                both, lambda _: kafka_python.shares(both) in ([[0], [1]], [[1], [0]]), "one partition for each member"
+            )
         kafka_python.poll_until([first], lambda _: len(first.assignment()) == 2, "both partitions again")
     came = scene.rebalanced("new_member", 2)
     assert (caused_by(came), came["joined"], came["moved_partitions"]) == ("second", 1, 1)
@@ -242,7 +246,7 @@ class Speaker(ClassicMember):
 def together(first: ClassicMember, second: ClassicMember) -> None:
     """The second member joins the group that the first member leads. Both complete the next generation."""
     second.send_join()
-    until(lambda: first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "there is a rebalance")
+    until(lambda: first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances")
     first.send_join()
     for member in (first, second):
         assert member.receive_join().error_code == 0

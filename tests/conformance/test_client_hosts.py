@@ -101,7 +101,7 @@ class Scene:
         told += [(by["client_id"], "brought about a rebalance", by["client_host"]) for by in brought]
         found: dict[tuple[str, str], str] = {}
         for client, what, host in told:
-            assert found.setdefault((client, what), host) == host, "one member, two hosts"
+            assert found.setdefault((client, what), host) == host, f"{client} has two hosts in the events {what}"
         return found
 
     def recorded(self) -> set[tuple[str, str]]:
@@ -165,7 +165,9 @@ def test_member_hosts_in_all_outputs(broker: KafkaBroker, tmp_path: Path, settin
     wanted = ELSEWHERE if setting == "client" else dict.fromkeys(ELSEWHERE, SIDECAR)
     with staged(broker, tmp_path, setting) as scene, ExitStack() as stack:
         first, second, third = gathered(scene, stack)
-        assert scene.direct() == dict.fromkeys(ELSEWHERE, SIDECAR), "the broker sees the sidecar"
+        assert scene.direct() == dict.fromkeys(ELSEWHERE, SIDECAR), (
+            "the broker must report the sidecar's host for all members"
+        )
         assert scene.forwarded() == wanted
         assert scene.answered() == wanted
         assert scene.on_the_page() == ELSEWHERE
@@ -176,7 +178,9 @@ def test_member_hosts_in_all_outputs(broker: KafkaBroker, tmp_path: Path, settin
         scene.sidecar.stop()
         scene.sidecar.start()
         scene.sidecar.wait_for_log()
-        assert scene.forwarded() == scene.on_the_page() == dict.fromkeys(ELSEWHERE, SIDECAR), "nobody has spoken yet"
+        assert scene.forwarded() == scene.on_the_page() == dict.fromkeys(ELSEWHERE, SIDECAR), (
+            "no member has sent a request to the restarted sidecar"
+        )
         for member, host in ((first, FIRST), (second, SECOND)):
             member.reconnect(scene.client(host))
         assert first.heartbeat() == 0
@@ -191,7 +195,9 @@ def test_member_hosts_in_all_outputs(broker: KafkaBroker, tmp_path: Path, settin
         succeeded(second.leave())
         assert scene.timeline()[SECOND, "member_gone"] == f"/{SECOND}"
         left = scene.sidecar.group_json("timeline", scene.classic)["timeline"]
-        assert [event["how"] for event in left if event["what"] == "member_gone"] == ["left"], "it was no admin"
+        assert [event["how"] for event in left if event["what"] == "member_gone"] == ["left"], (
+            "the member left by itself"
+        )
 
         sidecar = scene.sidecar
         sidecar.process.wait_until(lambda: sidecar.metric(VERIFIED) == sidecar.metric(ANSWERED) > 0)

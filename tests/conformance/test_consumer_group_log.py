@@ -146,7 +146,7 @@ def _unrevoked(run: Run, stack: ExitStack, group: str) -> None:
     become(run, group, GroupState.RECONCILING, second)
     whole = first.target_partitions
     first.beat(whole)
-    assert first.target_partitions != whole, "it was not told to give up anything"
+    assert first.target_partitions != whole, "the broker did not ask the first member to revoke partitions"
 
 
 def _unreleased(run: Run, stack: ExitStack, group: str) -> None:
@@ -226,7 +226,7 @@ def held_still(run: Run, group: str, look: Callable[[], T]) -> tuple[dict[int, D
         seen = look()
         if before == {version: described(run, group, version) for version in VERSIONS}:
             return before, seen
-        assert time.monotonic() < deadline, f"{group} never stood still"
+        assert time.monotonic() < deadline, f"{group} changed during each comparison"
 
 
 def unordered(group: DescribedGroup) -> DescribedGroup:
@@ -262,7 +262,7 @@ def answered(
     """Returns the groups in the sidecar's own answer."""
     asked = ConsumerGroupDescribeRequest(group_ids=tuple(views), include_authorized_operations=False)
     reply = consumer_group_describe(asked, version, views, names, reports_revoking=True)
-    assert reply is not None, "not all that is needed was known"
+    assert reply is not None, "the sidecar lacks data for its own answer"
     return reply.groups
 
 

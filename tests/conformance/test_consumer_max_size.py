@@ -136,7 +136,7 @@ def crowd(group: Group) -> tuple[Counter[str], list[str]]:
 
 
 def test_simultaneous_joins_fill_to_limit(strict: Group, limited: Group) -> None:
-    """Of many simultaneous joins, exactly the limit succeeds and stays, as at a broker with the same limit."""
+    """If many clients join at once, as many as the limit succeed and stay, as at a broker with the same limit."""
     told, after = crowd(limited)
     assert (told["in"], told.total(), len(told)) == (LIMIT, JOINERS, 2)
     assert after == ["in"] * LIMIT * BEATS
@@ -206,7 +206,7 @@ def crowding_classically(group: Group) -> Counter[int]:
 
 
 def test_simultaneous_classic_joins_fill_to_limit(strict: Group, limited: Group) -> None:
-    """Of many simultaneous classic joins, only as many succeed as there are free places."""
+    """If many classic clients join at once, only as many succeed as there are free places."""
     told = crowding_classically(limited)
     assert told == {0: 2, int(FULL): JOINERS - 2}
     assert told == crowding_classically(strict)

@@ -109,11 +109,11 @@ def test_group_life_in_kip40(place: Stage, group: str) -> None:
         first, second = (stack.enter_context(place.member(group, name)) for name in ("first", "second"))
         first.join()
         first.sync()
-        until(lambda: place.told(group).group_metadata.state == Kip40State.STABLE, "it is stable")
+        until(lambda: place.told(group).group_metadata.state == Kip40State.STABLE, "the group is stable")
         generation = place.told(group).group_metadata.generation
         assert generation == first.generation
         second.send_join()
-        until(lambda: place.told(group).group_metadata.state == Kip40State.REBALANCING, "it rebalances")
+        until(lambda: place.told(group).group_metadata.state == Kip40State.REBALANCING, "the group rebalances")
         in_between = place.told(group)
         assert in_between.group_metadata == Kip40GroupMetadata(
             state=Kip40State.REBALANCING, protocol_type="consumer", generation=generation, protocol="range"
@@ -128,7 +128,7 @@ def test_group_life_in_kip40(place: Stage, group: str) -> None:
         for member in (leader, other):
             member.send_sync()
         given = {member.member_id: member.receive_sync().assignment for member in (leader, other)}
-        until(lambda: place.told(group).group_metadata.state == Kip40State.STABLE, "it is stable again")
+        until(lambda: place.told(group).group_metadata.state == Kip40State.STABLE, "the group is stable again")
         stable = place.told(group)
         assert stable.group_metadata == Kip40GroupMetadata(
             state=Kip40State.STABLE, protocol_type="consumer", generation=generation + 1, protocol="range"
@@ -147,7 +147,7 @@ def test_group_life_in_kip40(place: Stage, group: str) -> None:
         where, told = stable.coordinator, stable.group_metadata
         assert on_the_admin_port["coordinator"] == {"id": where.id, "host": where.host, "port": where.port}
         assert (on_the_admin_port["generation"], on_the_admin_port["leader"]) == (told.generation, leader.member_id)
-    until(lambda: place.told(group).group_metadata == DEAD, "nobody is in it")
+    until(lambda: place.told(group).group_metadata == DEAD, "the group has no members")
 
 
 def shown(member: Kip40Member) -> tuple[str, str, str, bytes]:
@@ -182,7 +182,7 @@ def test_librdkafka_finds_coordinator(place: Stage, group: str) -> None:
     try:
         consumer.subscribe([TOPIC])
         values: list[bytes] = []
-        until(lambda: len(polled(consumer, values)) >= len(VALUES), "all is read")
+        until(lambda: len(polled(consumer, values)) >= len(VALUES), "all values are read")
         consumer.commit(asynchronous=False)
         assert place.told(group).group_metadata.state == Kip40State.STABLE
     finally:
@@ -202,7 +202,7 @@ def test_kafka_python_finds_coordinator(place: Stage, group: str) -> None:
     try:
         assert consumer.partitions_for_topic(TOPIC)
         consumer.subscribe([TOPIC])
-        until(lambda: bool(consumer.poll(timeout_ms=50) or consumer.assignment()), "it is in the group")
+        until(lambda: bool(consumer.poll(timeout_ms=50) or consumer.assignment()), "the consumer is in the group")
         assert place.told(group).group_metadata.state == Kip40State.STABLE
     finally:
         consumer.close()
@@ -249,7 +249,7 @@ def test_malformed_request_closes_connection(place: Stage, tmp_path: Path, body:
                 wire.send(body[100:])
             assert wire.closed()
         closed = "group_sidecar_client_connections_closed_total"
-        until(lambda: sidecar.metric(closed, reason=reason) == 1, "it is counted")
+        until(lambda: sidecar.metric(closed, reason=reason) == 1, "the closed connection is counted")
 
 
 def test_other_brokers_group_reports_coordinator(tmp_path: Path, group: str) -> None:
@@ -298,7 +298,7 @@ def test_loading_group_is_initializing(tmp_path: Path, group: str) -> None:
                 break
             broker.stop()
         else:
-            pytest.fail("the broker was never found loading")
+            pytest.fail("the broker finished loading before each request")
     assert [(each.error_code, each.group_metadata) for each in told] == [
         (0, Kip40GroupMetadata(state=Kip40State.INITIALIZING))
     ]

@@ -110,7 +110,9 @@ def follow(stage: Stage, client: Client, folder: Path, value: str = "value") -> 
     with client(stage.through, folder) as step:
         # With only the sidecar's own requests, there would be at most one of these times.
         while len(seen) < 4 or stage.metric("group_lag", group=around.name("idle")) < sent / 2:
-            assert time.monotonic() < deadline, f"{sent} were sent, the last seen at {sorted(seen)}"
+            assert time.monotonic() < deadline, (
+                f"{sent} records were sent, and log ends were observed only at {sorted(seen)}"
+            )
             produce(around, "topic", [value] * PARTITIONS)
             sent += PARTITIONS
             step()

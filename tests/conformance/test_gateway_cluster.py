@@ -227,7 +227,7 @@ def test_clients_survive_moved_leaders_and_lost_brokers(stage: Stage) -> None:
             for node in (3, 2):
                 broker = stage.brokers[node - 1]
                 broker.stop()
-                until(lambda gone=node: gone not in leaders(stage), "the broker leads nothing")  # type: ignore[misc]
+                until(lambda gone=node: gone not in leaders(stage), "the broker leads no partition")  # type: ignore[misc]
                 broker.start()
                 move_leaders_back(stage)
             stage.gateway.hand_over()
@@ -247,7 +247,7 @@ def test_clients_survive_moved_leaders_and_lost_brokers(stage: Stage) -> None:
 
 def groups_of(stage: Stage) -> set[str]:
     """Returns the ids of the groups in the cluster."""
-    admin = AdminClient({"bootstrap.servers": stage.bootstrap})  # A client that nobody holds gets no reply.
+    admin = AdminClient({"bootstrap.servers": stage.bootstrap})  # The client's requests end when nothing refers to it.
     listed = admin.list_consumer_groups().result(GIVE_UP_SECONDS)
     return {group.group_id for group in listed.valid}
 
@@ -301,7 +301,7 @@ def test_balanced_upstream(stage: Stage, tmp_path: Path) -> None:
             [stored] = client.committed([TopicPartition(TOPIC, 0)], GIVE_UP_SECONDS)
             assert stored.offset == 7
         for _ in range(3):
-            admin = AdminClient(bootstrap)  # A client that nobody holds gets no reply.
+            admin = AdminClient(bootstrap)  # The client's requests end when nothing refers to it.
             listed = admin.list_consumer_groups().result(GIVE_UP_SECONDS).valid
             assert names <= {group.group_id for group in listed}
 

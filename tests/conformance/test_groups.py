@@ -130,7 +130,7 @@ def _error_of(client: Consumer) -> str:
     message = client.poll(GIVE_UP_SECONDS)
     assert message is not None, "no error was reported"
     error = message.error()
-    assert error is not None, "a message, and no error"
+    assert error is not None, "the client returned a message instead of an error"
     return error.str()
 
 

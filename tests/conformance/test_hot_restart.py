@@ -69,7 +69,7 @@ class Clients:
         """Polls all consumers in turn until the condition is true."""
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, f"gave up with {len(self.values)} values of {self.producer.sent}"
+            assert time.monotonic() < deadline, f"gave up after {len(self.values)} values; sent: {self.producer.sent}"
             for each in self._consumers:
                 for message in each.consume(500, 0.01):
                     assert message.error() is None, message.error()

@@ -39,8 +39,9 @@ class Journal:
     """The records of both processes.
 
     Attributes:
-        folder: the records as the folder has them, also those in segments that are still open.
-        topic: the same as the topic has them.
+        folder: the folder of segments, some of which may still be open.
+        run: the run that created the topic.
+        topic: the name of the topic with the same records.
     """
 
     folder: Path
@@ -97,8 +98,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 def journal(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Journal:
     """The journal after a restart by SIGUSR2, during which two rebalances were completed. No process writes any more.
 
-    The first rebalance is completed while the predecessor writes to the journal, the second one after a later snapshot
-    of the predecessor, which ends then.
+    The first rebalance is completed while the predecessor writes to the journal. The second one is completed after a
+    later snapshot of the predecessor, and then the predecessor exits.
     """
     folder = tmp_path_factory.mktemp("sidecar")
     run = Run(Route("direct", broker.direct, broker.direct), f"t{secrets.token_hex(5)}")

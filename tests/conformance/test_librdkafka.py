@@ -115,7 +115,7 @@ def _transact(run: Run, producer: Producer, client: Consumer, value: str, *, off
     if commit:
         producer.commit_transaction(GIVE_UP_SECONDS)
     else:
-        assert producer.flush(GIVE_UP_SECONDS) == 0, "an abort would drop what was not sent yet"
+        assert producer.flush(GIVE_UP_SECONDS) == 0, "some records were not sent before the abort"
         producer.abort_transaction(GIVE_UP_SECONDS)
 
 
@@ -135,7 +135,7 @@ def _read_to_end(run: Run, topic: str, isolation: str) -> list[str]:
         client.assign([TopicPartition(run.name(topic), 0, 0)])
         while (message := client.poll(GIVE_UP_SECONDS)) is not None and message.error() is None:
             values.append((message.value() or b"").decode())
-        assert message is not None, "the end was not reached"
+        assert message is not None, "the consumer got neither a record nor the end of the partition"
         error = message.error()
         assert error is not None
         assert error.name() == "_PARTITION_EOF"

@@ -117,6 +117,6 @@ def test_late_sidecar_reads_all_offsets(broker: KafkaBroker, tmp_path: Path) -> 
         for group in GROUPS:
             assert fetched(sidecar.listen, group) == fetched(broker.direct, group), group
         answered = sidecar.metric("group_sidecar_mirror_answers_total", api="OffsetFetch")
-        assert answered == len(GROUPS) - 1, "one has a transaction open, and is left to the broker"
+        assert answered == len(GROUPS) - 1, "only the group with an open transaction is left to the broker"
         unstable = sidecar.metric("group_sidecar_mirror_fallbacks_total", api="OffsetFetch", reason="unstable")
         assert unstable == 1

@@ -94,7 +94,7 @@ def scene(broker: KafkaBroker, tmp_path: Path) -> Iterator[Scene]:
 
 
 def test_classic_members_have_their_users(scene: Scene) -> None:
-    """Each member's user is in the JSON, the timeline and the journal. After a restart, the next request gives it."""
+    """Each member's user is in the JSON, the timeline and the journal. After a restart, its next request shows it."""
     group = scene.run.name("classic")
     with (
         ClassicMember(scene.client(SASL_USER), group, scene.topic) as alice,
@@ -114,7 +114,7 @@ def test_classic_members_have_their_users(scene: Scene) -> None:
         scene.sidecar.stop()
         scene.sidecar.start()
         scene.sidecar.wait_for_log()
-        assert scene.shown(group) == dict.fromkeys(users, ""), "nobody has sent anything"
+        assert scene.shown(group) == dict.fromkeys(users, ""), "no member has sent a request to the restarted sidecar"
         bob.reconnect(scene.client(OTHER_USER))
         assert bob.heartbeat() == 0
         assert scene.shown(group) == {alice.member_id: "", bob.member_id: BOB}

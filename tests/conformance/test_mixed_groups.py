@@ -100,4 +100,6 @@ def test_downgrade_by_expiry_is_reported(
         wait_until_read(broker, sidecar)
         assert described(sidecar.listen) == GroupState.PREPARING_REBALANCE
         assert listed(sidecar.listen) == listed(broker.direct)
-        assert described(broker.direct) == GroupState.PREPARING_REBALANCE, "the broker has not gone on meanwhile"
+        assert described(broker.direct) == GroupState.PREPARING_REBALANCE, (
+            "the group's state changed during the comparison"
+        )

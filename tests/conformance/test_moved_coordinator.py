@@ -23,11 +23,13 @@ def test_coordinator_moves(pair: Pair, tmp_path: Path) -> None:
         member.sync()
         assert left.rebalanced("new_member")["members"] == 1
         pair.wait_until_led(swap(pair, tmp_path))
-        until(lambda: member.heartbeat() == ErrorCode.NOT_COORDINATOR, "the group is elsewhere")
+        until(lambda: member.heartbeat() == ErrorCode.NOT_COORDINATOR, "the group has moved to another coordinator")
         left.wait_for("coordinator_moved")
         member.reconnect(right.client("member"))
-        until(lambda: member.heartbeat() == ErrorCode.NONE, "the group is loaded")
-        assert right.timeline() == [] or right.told("member_joined") == right.timeline(), "what is loaded is no news"
+        until(lambda: member.heartbeat() == ErrorCode.NONE, "the new coordinator has loaded the group")
+        assert right.timeline() == [] or right.told("member_joined") == right.timeline(), (
+            "the load of a group may report only its members"
+        )
         member.join()
         member.sync()
         moved = right.rebalanced("coordinator_moved")

@@ -268,7 +268,7 @@ def test_each_transactional_commit_version(stage: Stage) -> None:
                     producer_epoch=transaction.epoch,
                     group_id=group,
                 )
-                until(lambda: way.client.ask(joining, 2).error_code == 0, "the group is in the transaction")
+                until(lambda: way.client.ask(joining, 2).error_code == 0, "the group is added to the transaction")
                 told: Told = []
                 fenced = [(MIXED, 5)] if stage.ordered else []  # The oldest brokers do not check the epoch.
                 for asked, epoch in [(MIXED, 0), (ASKED["a topic that is not there"], 0), *fenced]:
@@ -283,7 +283,7 @@ def test_each_transactional_commit_version(stage: Stage) -> None:
                 until(lambda: way.client.ask(ending, 2).error_code == 0, "the transaction ends")
             # An old broker drops all of a transaction's offsets if one was too long. Its log reports that.
             if way is stage.through or stage.ordered:
-                until(lambda: way.offsets(group) == STORED_IN_TRANSACTION, "its offsets are there")
+                until(lambda: way.offsets(group) == STORED_IN_TRANSACTION, "the transaction's offsets are committed")
             return told, None
 
         told, _ = stage.compare(scenario)

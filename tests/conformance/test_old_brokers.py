@@ -113,7 +113,7 @@ def values_of(consumer: Consumer, count: int) -> list[str]:
     deadline = time.monotonic() + GIVE_UP_SECONDS
     values: list[str] = []
     while len(values) < count:
-        assert time.monotonic() < deadline, f"only {len(values)} values came"
+        assert time.monotonic() < deadline, f"only {len(values)} of {count} values were read"
         message = consumer.poll(0.05)
         if message is not None and message.error() is None:
             values.append((message.value() or b"").decode())
@@ -131,9 +131,9 @@ def test_limit_holds_at_old_broker(broker: KafkaBroker, limiting: SidecarProcess
     ):
         unseen.join()
         unseen.sync()
-        assert joined(first) == (FULL, -1), "the broker has told of the other member"
+        assert joined(first) == (FULL, -1), "the member that joined directly must count"
         unseen.leave()
-        until(lambda: joined(first) == (0, first.generation), "the log has told that the place is free")
+        until(lambda: joined(first) == (0, first.generation), "the sidecar has read in the log that the member left")
         first.sync()
         assert joined(second) == (FULL, -1)
         [group] = direct.ask(DescribeGroupsRequest(groups=("limited",))).groups

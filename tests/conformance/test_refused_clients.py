@@ -61,9 +61,9 @@ def errors_of(client: Consumer, count: int) -> list[KafkaError]:
     errors: list[KafkaError] = []
     while len(errors) < count:
         message = client.poll(GIVE_UP_SECONDS)
-        assert message is not None, f"only {errors} was reported"
+        assert message is not None, f"{count} errors are expected, and the client reported only {errors}"
         error = message.error()
-        assert error is not None, "a message, and no error"
+        assert error is not None, "the client returned a message instead of an error"
         errors.append(error)
     return errors
 

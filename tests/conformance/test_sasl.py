@@ -71,7 +71,7 @@ def test_librdkafka_reports_wrong_password(sasl_routes: Routes, mechanism: str) 
         told: list[Any] = []
         client = AdminClient(librdkafka_settings(run, mechanism, "wrong") | {"error_cb": told.append, "log_level": 0})
         while not any(error.name() == "_AUTHENTICATION" for error in told):
-            assert client.poll(GIVE_UP_SECONDS) > 0, "nothing was told"
+            assert client.poll(GIVE_UP_SECONDS) > 0, "the client reported no error"
         return next(error.str().rsplit(" (after", 1)[0] for error in told if error.name() == "_AUTHENTICATION")
 
     assert "Authentication failed" in sasl_routes.compare(scenario)

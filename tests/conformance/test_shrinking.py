@@ -60,7 +60,7 @@ class Stage:
             members[0].sync()
             for member in members[1:]:
                 member.send_join()
-            until(lambda: len(self.described(group).members) == size, "all are there")
+            until(lambda: len(self.described(group).members) == size, "all members have joined")
             members[0].send_join()
             complete(members)
             yield members
@@ -182,7 +182,7 @@ def test_audit_mode_only_reports(stage: Stage) -> None:
 
 
 def test_lowered_limit_shrinks_group(stage: Stage) -> None:
-    """A limit that is lowered at runtime shrinks the group each time."""
+    """Each time the limit is lowered at runtime, the group is shrunk."""
     with stage.gathered(_INITIAL) as members, stage.sidecar(_INITIAL) as sidecar:
         sidecar.wait_for_log()
         assert [member.heartbeat() for member in members] == [0] * _INITIAL

@@ -110,7 +110,10 @@ def test_recreated_topic_id(stage: Stage) -> None:
     stage.delete(topic)
     gone = [(old, -1, ErrorCode.UNKNOWN_TOPIC_ID)]
     assert stage.told(there, group, old) == gone
-    until(lambda: [stage.told(here, name, old) for name in (group, other)] == [gone, gone], "the deletion is known")
+    until(
+        lambda: [stage.told(here, name, old) for name in (group, other)] == [gone, gone],
+        "the sidecar knows of the deletion",
+    )
     new = stage.make(topic)
     stage.commit(group, topic, 7)
     stage.answers(lambda: stage.told(here, group, new), "OffsetFetch")
@@ -143,11 +146,16 @@ def test_deleted_topic_leaves_assignment(stage: Stage) -> None:
             member.follow()
             return topics(described(stage.broker.direct)) == {*names}
 
-        until(owns_both, "it owns both")
+        until(owns_both, "the member owns both topics")
         stage.answers(lambda: described(stage.sidecar.listen), "ConsumerGroupDescribe")
         assert topics(described(stage.sidecar.listen)) == {*names}
         stage.delete(run.name("doomed"))
-        until(lambda: topics(described(stage.broker.direct)) == {run.name("topic")}, "the coordinator knows it")
-        until(lambda: topics(described(stage.sidecar.listen)) == {run.name("topic")}, "the deletion is known")
+        until(
+            lambda: topics(described(stage.broker.direct)) == {run.name("topic")},
+            "the coordinator knows of the deletion",
+        )
+        until(
+            lambda: topics(described(stage.sidecar.listen)) == {run.name("topic")}, "the sidecar knows of the deletion"
+        )
         assert described(stage.sidecar.listen) == described(stage.broker.direct)
         member.follow()

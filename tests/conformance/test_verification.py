@@ -96,11 +96,11 @@ def test_wrong_exclusive_setting_is_found(tmp_path: Path) -> None:
 
         commit(sidecar.listen, group, topic, 5)
         commit(broker.direct, group, topic, 6)
-        assert told() == 5, "the sidecar cannot know yet"
+        assert told() == 5, "the sidecar has not seen the direct commit yet"
         sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 1)
         assert sidecar.metric(VERIFIED, api="OffsetFetch", result="different") == 1
         assert f"topics[{topic}].partitions[0].committed_offset" in sidecar.process.tail()
-        assert told() == 6, "the broker is asked"
+        assert told() == 6, "a question about a distrusted group must go to the broker"
         assert sidecar.metric(FORWARDED, api="OffsetFetch", reason="in_doubt") == 1
         sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 0)
         assert told() == 6
@@ -123,7 +123,7 @@ def test_wrong_busy_group_answer_is_fixed(tmp_path: Path) -> None:
 
         commit(sidecar.listen, group, topic, 5)
         commit(broker.direct, group, topic, 6)
-        assert told() == 5, "the sidecar cannot know yet"
+        assert told() == 5, "the sidecar has not seen the direct commit yet"
         with ThreadPoolExecutor() as beside:
             done = Event()
             committing = beside.submit(_commit_until, done, sidecar.listen, group, topic)

@@ -52,5 +52,5 @@ def choices() -> Iterator[Choice]:
         for variable in load(file)["templating"]["list"]:
             if variable["type"] == "query":
                 found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
-                assert found, f"{file.stem}: {variable['query']}"
+                assert found, f"{file.stem}: not a label_values query: {variable['query']}"
                 yield Choice(f"{file.stem}: ${variable['name']}", found[1], found[2])

@@ -90,7 +90,7 @@ def test_alert_tests_fire_own_alert(alert: dict[str, Any]) -> None:
 def test_alert_has_required_fields(alert: dict[str, Any]) -> None:
     """Each alert has a proper name, a duration or range, a severity and all annotations."""
     assert re.fullmatch(r"(ConsumerGroup|GroupSidecar|FleetPipeline)([A-Z][a-z]+)+", alert["alert"])
-    assert "for" in alert or "[" in alert["expr"], "it fires on a single sample"
+    assert "for" in alert or "[" in alert["expr"], "the alert would fire on a single sample"
     assert alert["keep_firing_for"]
     assert alert["labels"]["severity"] in {"critical", "warning", "info"}
     assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}

@@ -133,7 +133,7 @@ def make_topic(fleet: Fleet) -> None:
         partitions = found[TOPIC].partitions  # type: ignore[attr-defined]
         return len(partitions) == PARTITIONS and all(each.leader >= 0 for each in partitions.values())
 
-    until(led, "all partitions are led")
+    until(led, "all partitions have a leader")
 
 
 def _producer(fleet: Fleet) -> SteadyProducer:

@@ -29,7 +29,7 @@ def test_inputs_hold(target: Target) -> None:
     inputs = target.inputs()
     assert inputs
     for data in inputs:
-        assert len(data) <= target.max_bytes, "an input that the fuzzer would cut off"
+        assert len(data) <= target.max_bytes, f"the input is longer than the target's {target.max_bytes} bytes"
         target.outcome(data)
 
 

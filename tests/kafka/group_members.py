@@ -149,7 +149,7 @@ class ClassicMember:
                 succeeded(reply)
             return int(reply.error_code) == 0
 
-        until(joined, "the broker has dropped the group, so that it can be joined anew")
+        until(joined, "the broker has removed the empty group and accepts the join")
 
     def answered(self, seconds: float) -> bool:
         """Whether a join or sync that was sent gets its reply within `seconds`."""

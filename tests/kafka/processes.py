@@ -127,7 +127,7 @@ class ChildProcess:
     @property
     def running(self) -> subprocess.Popen[bytes] | AdoptedProcess:
         """The process, once `start` was called."""
-        assert self._process is not None, "not started"
+        assert self._process is not None, "the process was not started"
         return self._process
 
     def start(self) -> None:

@@ -21,7 +21,7 @@ def make_topic(broker: KafkaBroker, name: str, partitions: int = 1) -> None:
         place = ("--zookeeper", host_port(broker.controller))
         topic = ("--topic", name, "--partitions", str(partitions), "--replication-factor", "1")
         kafka_tool(TOPICS_BY_ZOOKEEPER, *place, "--create", *topic, version=broker.release.version)
-    until(lambda: leader_count(broker, name) == partitions, f"{name} is led")
+    until(lambda: leader_count(broker, name) == partitions, f"all partitions of {name} have a leader")
 
 
 def leader_count(broker: KafkaBroker, topic: str) -> int:

@@ -77,7 +77,7 @@ class Transaction:
             assert code == 0 or code in later, f"{request} failed with {code}"
             return bool(code == 0)
 
-        until(done, f"{type(request).__name__} is taken")
+        until(done, f"the coordinator accepts {type(request).__name__}")
 
     def _has_producer_id(self) -> bool:
         name, client = self._id.encode(), self._client.client_id.encode()

@@ -72,7 +72,7 @@ class Wire:
         """Returns the decoded reply to a request. Asserts that its correlation id is right."""
         frame = self.receive()
         response = APIS[request.KEY].response
-        assert int.from_bytes(frame[:4], "big") == correlation, "a reply to another request"
+        assert int.from_bytes(frame[:4], "big") == correlation, "the reply belongs to another request"
         return decode(response, version, split_reply(frame, version >= response.HEADER_FLEXIBLE))
 
     def ask(self, request: Struct, version: int) -> Any:

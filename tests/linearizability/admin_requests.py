@@ -29,7 +29,7 @@ def move_leaders(broker: Address, topic: str, wanted: Mapping[int, int]) -> None
 
     Args:
         broker: any broker. It forwards the requests to the controller.
-        topic: whose leaders move.
+        topic: the topic whose leaders move.
         wanted: the new leader by partition. It must be a replica.
     """
     present = replicas(broker, topic)

@@ -53,7 +53,7 @@ def check(operations: Iterable[Operation], pictures: Path | None = None, seconds
     that are not found to be linearizable without them.
 
     Args:
-        operations: in any order.
+        operations: the operations, in any order.
         pictures: a folder for a page in HTML for each violation.
         seconds: the maximum time for each key.
     """

@@ -83,7 +83,7 @@ class Connections:
 
     Args:
         bootstrap: the addresses of all brokers for clients.
-        client_id: as in the header of each request.
+        client_id: the client id in the header of each request.
         random: decides where the client asks for a coordinator.
     """
 

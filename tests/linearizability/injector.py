@@ -25,7 +25,7 @@ class Injector:
     """Causes faults.
 
     Args:
-        installation: to break.
+        installation: the installation that gets the faults.
         seed: decides which leaders move.
 
     Attributes:
@@ -57,7 +57,7 @@ class Injector:
         """Causes all faults, and waits until everything runs again. Raises what a fault raises.
 
         Args:
-            faults: in the order of their time.
+            faults: the faults, in the order of their time.
             since: the start of the run in monotonic seconds.
         """
         with ThreadPoolExecutor(max(1, len(faults))) as together:

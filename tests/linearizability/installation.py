@@ -108,7 +108,7 @@ def installation(folder: Path, version: str, seed: int, *, direct: bool, stale: 
 
     Args:
         folder: an empty folder.
-        version: of Kafka.
+        version: the version of Kafka.
         seed: decides where connections are cut.
         direct: whether clients reach the brokers without sidecars.
         stale: whether the clients' proxies return old replies to OffsetFetch.

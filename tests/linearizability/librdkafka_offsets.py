@@ -23,8 +23,8 @@ class LibrdkafkaOffsets:
         values: gives the values to write, and the present group.
         bootstrap: librdkafka's ``bootstrap.servers``.
         random: decides what the client does.
-        recorder: gets the operations.
-        progress: gets successes and errors.
+        recorder: records the operations.
+        progress: counts successes and errors.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class GenerationReply:
 
     Attributes:
         at: monotonic nanoseconds.
-        group, generation, member: whose reply it is.
+        group, generation, member: the member that got the reply, its group, and the generation.
         size: the number of members in a leader's JoinGroup reply; 0 in other replies.
         partitions: those of a SyncGroup reply.
     """
@@ -64,11 +64,11 @@ class Member:
     """One client that tries to be a member all the time.
 
     Args:
-        group: which it joins.
-        connections: to the brokers.
+        group: the group that it joins.
+        connections: its connections to the brokers.
         random: decides when it leaves.
-        file: gets the replies about generations.
-        progress: gets successes and errors.
+        file: the file for the replies about generations.
+        progress: counts successes and errors.
     """
 
     def __init__(

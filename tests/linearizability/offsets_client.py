@@ -50,7 +50,7 @@ class Slot:
     """What the clients of a slot do.
 
     Attributes:
-        number: of the slot.
+        number: the number of the slot.
         deletes, transacts: whether its clients delete offsets, and commit in transactions.
         reads: the share of reads. A sidecar leaves reads to the broker while clients commit the same offset at once,
             so clients must not only write.
@@ -73,10 +73,10 @@ class OffsetsClient:
     Args:
         name: unique in the run.
         number: unique in the run; the upper bits of all values that it writes.
-        connections: to the brokers.
+        connections: its connections to the brokers.
         random: decides what the client does.
-        recorder: gets the operations.
-        progress: gets successes and errors.
+        recorder: records the operations.
+        progress: counts successes and errors.
     """
 
     def __init__(

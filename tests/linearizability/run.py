@@ -37,9 +37,9 @@ class Options:
     Attributes:
         folder: an empty folder for everything that the run writes.
         seconds: how long clients work. The run takes longer if a fault takes longer than it should.
-        seed: of faults and clients.
-        version: of Kafka.
-        direct: without sidecars, to compare.
+        seed: the seed of faults and clients.
+        version: the version of Kafka.
+        direct: whether there are no sidecars, for comparison.
         stale: whether proxies return old answers, which the check has to find.
         kinds: the faults that may happen.
         deletes: whether clients delete offsets.

@@ -49,7 +49,7 @@ class Fault:
     Attributes:
         at: seconds after the start of the run.
         kind: one of `KINDS`.
-        node: which broker or sidecar.
+        node: the broker or sidecar.
         seconds: how long it lasts; 0 for a fault without duration.
     """
 
@@ -65,7 +65,7 @@ def schedule(seed: int, seconds: float | None, kinds: Sequence[str] = KINDS) -> 
     Args:
         seed: decides order, times, nodes and durations.
         seconds: the end of the last recovery; None if each kind happens once.
-        kinds: of faults.
+        kinds: the kinds of faults.
 
     Each kind occurs equally often. At most one broker at a time is killed or paused, because a partition needs two of
     its three replicas for writes. Faults of one node do not overlap.

@@ -38,16 +38,16 @@ _COMMITTED = 0.7
 
 
 class Transactions:
-    """The transactions of one client. After an unknown result it goes on with another transactional id.
+    """The transactions of one client. After an unknown result, the client continues with another transactional id.
 
     Args:
-        client: whose group gets the offsets.
-        name: of the client.
-        number: of the client.
-        connections: to the brokers.
+        client: the client whose group gets the offsets.
+        name: the name of the client.
+        number: the number of the client.
+        connections: the client's connections to the brokers.
         random: decides between commit and abort.
-        recorder: gets the operations.
-        progress: gets errors.
+        recorder: records the operations.
+        progress: counts errors.
         bounds_ends: whether a producer's next transaction shows that the offsets of its previous one are visible. This
             holds for the coordinator of Kafka 4, which answers WriteTxnMarkers when it has applied them. The classic
             coordinator applies them later (`GroupMetadataManager.scheduleHandleTxnCompletion`).

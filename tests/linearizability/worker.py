@@ -44,14 +44,14 @@ class Configuration:
 
     Attributes:
         role: `offsets`, with members of groups, or `records`.
-        number: of the worker, from 0 on.
+        number: the number of the worker, from 0 on.
         bootstrap: the addresses of all brokers for clients.
         run: a name that begins the names of the groups.
-        seed: of the run. Workers of one seed are random in different ways.
+        seed: the seed of the run. Workers of one seed are random in different ways.
         since: the start of the run in monotonic seconds.
-        folder: for the files. The clients stop when it contains the file `STOP`.
+        folder: the folder for the files. The clients stop when it contains the file `STOP`.
         deletes: whether clients delete offsets.
-        bounds_ends: as in `Transactions`.
+        bounds_ends: see `Transactions`.
     """
 
     role: str

@@ -58,7 +58,7 @@ def make_topics(broker: KafkaBroker, prefixes: Iterable[str]) -> None:
     for made in client.create_topics([NewTopic(name, count, 1) for name, count in topics.items()]).values():
         made.result(GIVE_UP_SECONDS)
     for name, count in topics.items():
-        until(partial(_is_led, broker, name, count), f"{name} is led")
+        until(partial(_is_led, broker, name, count), f"all partitions of {name} have a leader")
 
 
 def _is_led(broker: KafkaBroker, topic: str, partitions: int) -> bool:

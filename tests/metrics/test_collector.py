@@ -251,7 +251,7 @@ def test_complete_copy_wins() -> None:
 
 
 def test_latest_log_end_wins() -> None:
-    """Of two observed log ends, the one with the later timestamp is used."""
+    """If a log end was observed twice, the later observation is used."""
     early, late = CoordinatorCopy(log_ends={("t", 0): (9, 1.0)}), CoordinatorCopy(log_ends={("t", 0): (3, 2.0)})
     for copies in ((early, late), (late, early)):
         world = MetricsWorld(*copies, detail=Detail.PARTITION)

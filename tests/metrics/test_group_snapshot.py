@@ -156,7 +156,7 @@ def test_positions_of_group() -> None:
 
 
 def test_latest_log_end_wins() -> None:
-    """Of several log ends of a partition, the one with the latest timestamp is returned."""
+    """If a partition has several log ends, the one with the latest timestamp is returned."""
     early, late = {("t", 0): (9, 1.0), ("t", 1): (1, 1.0)}, {("t", 0): (3, 2.0), ("t", 2): (2, 1.0)}
     for ends in ([early, late], [late, early]):
         assert newest_log_end_lookup(ends)(("t", 0)) == (3, 2.0)

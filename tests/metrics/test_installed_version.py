@@ -7,7 +7,7 @@ from group_sidecar.metrics.installed_version import DISTRIBUTION, installed_vers
 
 
 def test_version_is_looked_up_once() -> None:
-    """It is the version of the installed package. A later call leaves no cycle."""
+    """The version is that of the installed package. A later call leaves no cycle."""
     assert installed_version() == version(DISTRIBUTION)
     gc.collect()
     gc.disable()

@@ -216,7 +216,7 @@ def test_non_finite_samples_are_left_out() -> None:
 
 def test_idle_sidecar_has_heartbeat() -> None:
     """A snapshot without groups consists of a heartbeat."""
-    (record,) = RecordBuilder("broker-1").restate((), (), {}, now=3.0)
+    (record,) = RecordBuilder("broker-1").snapshot((), (), {}, now=3.0)
     assert record is not None
     assert (record.envelope.kind, record.envelope.sidecar, record.envelope.version) == ("heartbeat", "broker-1", 1)
 
@@ -226,10 +226,10 @@ def test_records_are_numbered_without_gaps() -> None:
     record_builder = RecordBuilder("broker-1")
     started = RebalanceStarted(group_id="orders", at=10.0, cause=RebalanceCause.NEW_MEMBER)
     stands = visits_of(STANDING)
-    restated = record_builder.restate([None, *stands], STANDING.log_ends.items(), {}, now=20.0)
+    snapshot = record_builder.snapshot([None, *stands], STANDING.log_ends.items(), {}, now=20.0)
     records = [
         *record_builder.records_of([started, COMPLETED, replace(COMPLETED, at=11.0)], now=12.0),
-        *(record for record in restated if record is not None),
+        *(record for record in snapshot if record is not None),
     ]
     assert [record.envelope.seq for record in records] == [1, 2, 3, 4, 5, 6, 7]
     assert {record.envelope.boot for record in records} == {record_builder.boot}

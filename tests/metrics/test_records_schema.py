@@ -122,8 +122,8 @@ def test_example_lines_are_valid(body: Body) -> None:
 def test_lines_of_a_sidecar_are_valid() -> None:
     """What a sidecar writes of its groups, of its own figures and of a fact is a record."""
     builder = RecordBuilder("broker-1")
-    restated = builder.restate(visits_of(STANDING), STANDING.log_ends.items(), {"groups": 2.0}, 1.7e9)
-    written = [*filter(None, restated), *builder.records_of([COMPLETED], 1.7e9)]
+    snapshot = builder.snapshot(visits_of(STANDING), STANDING.log_ends.items(), {"groups": 2.0}, 1.7e9)
+    written = [*filter(None, snapshot), *builder.records_of([COMPLETED], 1.7e9)]
     assert {each.body.KIND for each in written} == {"heartbeat", "group", "commit", "log_end", "rebalance"}
     assert [faults(cells_of(each)) for each in written] == [[]] * len(written)
 

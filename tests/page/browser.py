@@ -95,9 +95,9 @@ class Browser:
         try:
             WebDriverWait(self.driver, GIVE_UP_SECONDS, poll_frequency=0.1).until(lambda _: condition())
         except TimeoutException:
-            self.picture("waited-in-vain")
+            self.picture("timeout")
             pytest.fail(
-                f"{what}: not so after {GIVE_UP_SECONDS} s, on a page that says: {' '.join(self.texts('body'))}"
+                f"gave up after {GIVE_UP_SECONDS} s waiting until {what}; the page: {' '.join(self.texts('body'))}"
             )
 
     def run(self, script: str, *arguments: object) -> Any:

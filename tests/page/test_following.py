@@ -72,7 +72,10 @@ def test_rows_follow_groups(browser: Browser, small: str, stage: Stage) -> None:
     stage.put(replace(stage.group_metadata_cache[CHECKOUT], state=GroupState.PREPARING_REBALANCE, members=()))
     stage.remove(before[-1])
     stage.put(GroupView(group_id="another", state=GroupState.EMPTY, roster_known=True))
-    browser.until(lambda: browser.texts(NAMES) == ["another", *before[:-1]], "one comes, one goes, in their places")
+    browser.until(
+        lambda: browser.texts(NAMES) == ["another", *before[:-1]],
+        "the new group is listed first and the removed group is gone",
+    )
     [row] = browser.texts("tr[data-key=checkout]")
     assert "PreparingRebalance" in row
     assert "0 / 8" in row
@@ -85,7 +88,7 @@ def test_selection_survives_update(browser: Browser, small: str, stage: Stage) -
     browser.driver.get(small)
     browser.run("getSelection().selectAllChildren(document.querySelector('tr[data-key=checkout] a'))")
     stage.remove("another")
-    browser.until(lambda: browser.texts(NAMES)[0] == CHECKOUT, "the row above is gone")
+    browser.until(lambda: browser.texts(NAMES)[0] == CHECKOUT, "the row above is removed")
     assert browser.run("return getSelection().toString()") == CHECKOUT
 
 
@@ -98,7 +101,7 @@ def test_group_page_shows_new_events(browser: Browser, small: str, stage: Stage)
     stage.put(replace(group, members=group.members[1:]))
     stage.record()
     gone = "checkout-1 at 10.0.3.11 was not heard of within its session timeout"
-    browser.until(lambda: any(gone in row for row in browser.texts("tbody tr")), "the event is there")
+    browser.until(lambda: any(gone in row for row in browser.texts("tbody tr")), "the timeline has the event")
     assert gone in browser.texts("svg.timeline .mark-expired title")
     assert len(browser.all("svg.timeline .label")) == lanes
     assert gone in browser.one(".why").text
@@ -110,10 +113,10 @@ def test_group_page_follows_creation_and_deletion(browser: Browser, small: str, 
     assert browser.one("h1").text == "No such group"
     assert [c for c in browser.complaints() if "404" not in c] == []
     stage.put(GroupView(group_id="another", state=GroupState.EMPTY))
-    browser.until(lambda: browser.texts("h1 bdi") == ["another"], "it is there")
+    browser.until(lambda: browser.texts("h1 bdi") == ["another"], "the page shows the group")
     assert browser.driver.title.startswith("another")
     stage.remove("another")
-    browser.until(lambda: browser.texts("h1") == ["No such group"], "it is gone")
+    browser.until(lambda: browser.texts("h1") == ["No such group"], "the page reports that the group does not exist")
     assert [c for c in browser.complaints() if "404" not in c] == []
 
 
@@ -133,7 +136,7 @@ def test_live_updates_can_be_disabled(browser: Browser, small: str, stage: Stage
     """The Live button stops the updates and resumes them at once."""
     watch = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH_TIMERS})
     browser.driver.get(small)
-    browser.until(lambda: browser.run("return window.timers.size") == 1, "it will ask again")
+    browser.until(lambda: browser.run("return window.timers.size") == 1, "the page has scheduled its next request")
     browser.one("#live").click()
     assert browser.run("return window.timers.size") == 0
     assert re.fullmatch(r"Stopped at \d\d:\d\d:\d\d", browser.one("#live-status").text)
@@ -141,7 +144,7 @@ def test_live_updates_can_be_disabled(browser: Browser, small: str, stage: Stage
     stage.remove(CHECKOUT)
     assert CHECKOUT in browser.texts(NAMES)
     browser.one("#live").click()
-    browser.until(lambda: CHECKOUT not in browser.texts(NAMES), "it asks at once")
+    browser.until(lambda: CHECKOUT not in browser.texts(NAMES), "the page shows the new list")
     assert browser.one("#live-status").text == ""
     browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", watch)
 
@@ -158,15 +161,15 @@ def test_hidden_page_does_not_poll(browser: Browser, small: str, stage: Stage) -
 
     watch = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH_TIMERS})
     browser.driver.get(small)
-    browser.until(lambda: browser.run("return window.timers.size") == 1, "it will ask again")
+    browser.until(lambda: browser.run("return window.timers.size") == 1, "the page has scheduled its next request")
     hide(True)
     assert browser.run("return window.timers.size") == 0
     browser.one("#search").send_keys(CHECKOUT)
-    browser.until(lambda: browser.texts(NAMES) == [CHECKOUT], "but it does what it is told")
+    browser.until(lambda: browser.texts(NAMES) == [CHECKOUT], "the page shows the filtered list")
     assert browser.run("return window.timers.size") == 0
     stage.remove(CHECKOUT)
     hide(False)
-    browser.until(lambda: CHECKOUT not in browser.texts(NAMES), "it asks at once")
+    browser.until(lambda: CHECKOUT not in browser.texts(NAMES), "the page shows the new list")
     browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", watch)
 
 
@@ -174,12 +177,15 @@ def test_unreachable_sidecar(browser: Browser, small: str, stage: Stage) -> None
     """The page reports an unreachable sidecar, keeps its content and resumes when the sidecar is reachable again."""
     browser.driver.get(small)
     browser.offline(True)
-    browser.until(lambda: "Not reached since" in browser.one("#live-status").text, "it says so")
+    browser.until(
+        lambda: "Not reached since" in browser.one("#live-status").text,
+        "the page reports that the sidecar is not reached",
+    )
     assert CHECKOUT in browser.texts(NAMES)
     browser.picture("not-reached")
     browser.offline(False)
     stage.remove(CHECKOUT)
-    browser.until(lambda: CHECKOUT not in browser.texts(NAMES), "it goes on")
+    browser.until(lambda: CHECKOUT not in browser.texts(NAMES), "the page shows the new list")
     assert browser.one("#live-status").text == ""
     assert [c for c in browser.complaints() if "ERR_INTERNET_DISCONNECTED" not in c] == []
 
@@ -197,24 +203,28 @@ def test_real_clients_are_shown(browser: Browser, tmp_path: Path) -> None:
             assert "No group is known yet" in browser.one(".empty").text
             crowd.produce("orders", 40)
             crowd.join("billing", "orders", 3)
-            # A rebalance of the embedded cluster may leave a doubt, and the cluster cannot describe groups. Then it is
-            # "≥ 3".
+            # A rebalance of the embedded cluster may leave a doubt, and the cluster cannot describe groups. The page
+            # shows "≥ 3" then.
             browser.until(
                 lambda: [text.removeprefix("≥ ") for text in browser.texts("tbody td:nth-child(4)")] == ["3 / 3"],
-                "the group, without a reload",
+                "the page shows the group without a reload",
             )
             browser.one(NAMES).click()
-            browser.until(lambda: len(browser.all("svg.timeline .stay")) >= 3, "its members, drawn")
+            browser.until(lambda: len(browser.all("svg.timeline .stay")) >= 3, "the chart shows the members")
             first, second, _ = crowd.of("billing")
             first.leave()
-            browser.until(lambda: browser.texts("svg.timeline .mark-left title") != [], "one leaves")
+            browser.until(lambda: browser.texts("svg.timeline .mark-left title") != [], "the chart marks the leave")
             assert browser.texts("svg.timeline .mark-left title")[0].startswith("billing-1 at 127.0.0.1 left")
             # The embedded cluster may have begun an earlier rebalance by itself, which has no cause.
             browser.until(
-                lambda: any("1 member went" in said for said in browser.texts("svg.timeline title")), "it ends"
+                lambda: any("1 member went" in said for said in browser.texts("svg.timeline title")),
+                "the chart shows the end of the rebalance",
             )
             second.leave()
-            browser.until(lambda: "billing-2 at 127.0.0.1 left" in browser.one(".why").text, "and that is why")
+            browser.until(
+                lambda: "billing-2 at 127.0.0.1 left" in browser.one(".why").text,
+                "the page names the leave as the cause",
+            )
             browser.picture("real-clients")
         finally:
             crowd.leave_all()

@@ -29,9 +29,9 @@ def test_names_are_shown_as_text(browser: Browser) -> None:
         assert browser.one("#search").get_attribute("value") == ALERTING
         browser.picture("names")
         browser.one(NAMES).click()
-        browser.until(lambda: browser.texts("h1 bdi") == [ALERTING], "its page opens")
+        browser.until(lambda: browser.texts("h1 bdi") == [ALERTING], "the group's page opens")
         assert f"{ALERTING} at 10.0.3.11 joined, saying “{ALERTING}”" in browser.texts("tbody td:nth-child(2)")
-        assert browser.run("return document.images.length") == 1, "the one in the bar"
+        assert browser.run("return document.images.length") == 1, "the page must have only the image in its bar"
         assert browser.driver.current_url == group_page(address, ALERTING)
         with pytest.raises(NoAlertPresentException):
             browser.driver.switch_to.alert.accept()

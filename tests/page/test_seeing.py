@@ -28,7 +28,7 @@ def test_filter_applies_while_typing(browser: Browser, large: str) -> None:
     """The filter applies while the user types, and the address keeps it across a reload."""
     browser.driver.get(large)
     browser.one("#search").send_keys("CHECK")
-    browser.until(lambda: browser.texts(NAMES) == [CHECKOUT], "one group is left")
+    browser.until(lambda: browser.texts(NAMES) == [CHECKOUT], "only the searched group is listed")
     assert browser.driver.current_url == f"{large}/?search=CHECK"
     assert browser.run("return document.activeElement.id") == "search"
     browser.driver.refresh()
@@ -40,10 +40,13 @@ def test_selected_filters_apply_at_once(browser: Browser, large: str) -> None:
     """Filters by state and cause apply as soon as they are selected."""
     browser.driver.get(large)
     browser.one("select[name=state]").send_keys("Empty")
-    browser.until(lambda: set(browser.texts("tbody .state")) == {"Empty"}, "empty groups only")
+    browser.until(lambda: set(browser.texts("tbody .state")) == {"Empty"}, "only empty groups are listed")
     assert re.fullmatch(rf"1 to 100 of [\d,]+ groups, filtered from {COUNT + 1:,}", browser.one(".pager p").text)
     browser.one("select[name=cause]").send_keys("session expired")
-    browser.until(lambda: set(browser.texts("tbody td:nth-child(7)")) == {"session expired"}, "and by cause")
+    browser.until(
+        lambda: set(browser.texts("tbody td:nth-child(7)")) == {"session expired"},
+        "only groups with this cause are listed",
+    )
 
 
 def test_sorting_by_heading(browser: Browser, large: str) -> None:
@@ -89,7 +92,7 @@ def test_keyboard_navigation(browser: Browser, large: str) -> None:
     ActionChains(browser.driver).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
     press("/", "checkout", Keys.ENTER)
     assert browser.one("#search").get_attribute("value") == "checkout"
-    browser.until(lambda: browser.texts(NAMES) == [CHECKOUT], "one group is left")
+    browser.until(lambda: browser.texts(NAMES) == [CHECKOUT], "only the searched group is listed")
     browser.run("document.querySelector('tbody th a').focus()")
     assert browser.run("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
     press(Keys.ENTER)
@@ -140,7 +143,7 @@ def test_dark_and_light_schemes(browser: Browser, large: str) -> None:
         browser.driver.get(large)
         ground, text = luminance("backgroundColor"), luminance("color")
         grounds[scheme] = ground
-        assert (max(ground, text) + 0.05) / (min(ground, text) + 0.05) > 7, "WCAG 2.2, 1.4.6"
+        assert (max(ground, text) + 0.05) / (min(ground, text) + 0.05) > 7, "the contrast is below 7 (WCAG 2.2, 1.4.6)"
         browser.picture(f"groups-{scheme}")
         browser.size(1280, 2900)
         browser.driver.get(group_page(large, CHECKOUT))

@@ -282,7 +282,7 @@ class LimitedClient(Client):
             return
         assert self._since is not None
         right = not self.world.fair or self.world.right_to_refuse(request, self._since)
-        assert right, f"{self.name} is refused, and Kafka would not"
+        assert right, f"{self.name} is refused, but Kafka would accept the join"
         if verdict.remove:
             leave = LeaveGroupRequest(group_id=self.group_id, member_id=verdict.remove)
             self.world.send(self.connection, leave, 0, self.name, removing=True)

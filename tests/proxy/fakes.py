@@ -111,7 +111,7 @@ class PassthroughDispatcher:
         return FrameAction.PASS
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
-        raise AssertionError("no reply was asked for")
+        raise AssertionError("the session must not ask for this reply")
 
     def check_tls_client(self, origin: Origin) -> CloseReason | None:
         return None
@@ -120,13 +120,13 @@ class PassthroughDispatcher:
         return 0.0
 
     def defer_reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> None:
-        raise AssertionError("nothing is to be shown behind")
+        raise AssertionError("the session must not defer this reply")
 
     def defer_reply_head(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
-        raise AssertionError("nothing is to be shown in part")
+        raise AssertionError("the session must not defer the head of this reply")
 
     def editor(self, note: Any, size: int, origin: Origin, now: float) -> FrameEditor:
-        raise AssertionError("no reply was to be edited")
+        raise AssertionError("the session must not edit this reply")
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         pass
@@ -351,5 +351,5 @@ async def holds(condition: Callable[[], bool]) -> None:
     """Waits up to 10 seconds for a condition. Uses `time.monotonic`, because a test may replace trio's clock."""
     give_up = time.monotonic() + 10
     while not condition():
-        assert time.monotonic() < give_up, "it did not come about"
+        assert time.monotonic() < give_up, "the condition did not become true within 10 seconds"
         await trio.lowlevel.checkpoint()

@@ -115,7 +115,7 @@ class Generations:
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"gave up waiting: {what}"
+        assert time.monotonic() < deadline, f"gave up waiting for: {what}"
         time.sleep(0.02)
 
 

@@ -373,7 +373,7 @@ async def test_incomplete_request_yields_to_newer() -> None:
                 gone = [await read_to_end(first)]
             with trio.move_on_after(0.2):
                 gone.append(await second.receive_some())
-            assert gone == [b""], "the older one alone"
+            assert gone == [b""], "only the older request must be evicted"
         nursery.cancel_scope.cancel()
 
 

@@ -132,6 +132,8 @@ def test_restart_refuses_no_client(tmp_path: Path, upstream: Address, systemd: s
                     assert next_report(systemd)[0] == "STOPPING=1"
                     assert correlation(early) == b""
                 assert process.wait(GIVE_UP_SECONDS) == 0
-        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN), "the sidecar must not shut it down"
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN), (
+            "the sidecar must not shut down the passed socket"
+        )
     log = (tmp_path / "log").read_text()
     assert log.count("a passed socket is not used") == 2

@@ -48,7 +48,7 @@ class Cluster:
         return self.nodes[node_id]
 
     async def stop(self, node_id: int) -> None:
-        """Stops a broker, which Metadata goes on to name."""
+        """Stops a broker. Metadata continues to list it."""
         self._running[node_id].cancel()
         await refused(self.nodes[node_id])
 

@@ -17,7 +17,9 @@ AWAY_TOO = Need("promtool", "prometheus", lambda: False)
 
 def test_nothing_missing_installs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is installed if nothing is missing."""
-    monkeypatch.setattr(bootstrap, "apt_install", lambda *_: pytest.fail("nothing was missing"))
+    monkeypatch.setattr(
+        bootstrap, "apt_install", lambda *_: pytest.fail("a package was installed, although nothing is missing")
+    )
     bootstrap.install_system((HERE, HERE))
 
 

@@ -92,15 +92,15 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gone = MemberGone(
         group_id="orders", at=NOW, member_id="m9", client_id="c", client_host="/127.0.0.1", how=Departure.LEFT
     )
-    # The old coordinator's sidecar continues to restate its last state.
+    # The old coordinator's sidecar continues to report its last state.
     stale = standing(3, committed=5, members=1, log_end=8, seen=NOW - 9)
     fresh = standing(4, committed=10, members=2, log_end=25, seen=NOW + 1)
-    write(folder / "1", old, *old.restate(visits_of(stale), stale.log_ends.items(), {}, NOW + 30))
+    write(folder / "1", old, *old.snapshot(visits_of(stale), stale.log_ends.items(), {}, NOW + 30))
     write(
         folder / "2",
         new,
         *new.records_of([rebalanced, gone, refused, refused], NOW),
-        *new.restate(visits_of(fresh, lambda _: 2), fresh.log_ends.items(), {"groups": 1.0}, NOW + 2),
+        *new.snapshot(visits_of(fresh, lambda _: 2), fresh.log_ends.items(), {"groups": 1.0}, NOW + 2),
     )
     (segment,) = (folder / "2").iterdir()
     shutil.copy(segment, folder / "2" / "segment-again.jsonl")

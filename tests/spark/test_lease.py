@@ -46,7 +46,7 @@ def test_lease_is_exclusive_until_release(folders: Folders) -> None:
     with hold_lease(folders) as first:
         first.check()
         with (
-            pytest.raises(LeaseTakenError, match=rf"^process {os.getpid()} on .* writes to .*: only one may"),
+            pytest.raises(LeaseTakenError, match=rf"^process {os.getpid()} on .* writes to .*: only one process may"),
             hold_lease(folders),
         ):
             pass
@@ -57,7 +57,7 @@ def test_lease_is_exclusive_until_release(folders: Folders) -> None:
 
 
 def test_concurrent_attempts_yield_one_lease(folders: Folders) -> None:
-    """Of many concurrent attempts, exactly one gets the lease."""
+    """Exactly one of many concurrent attempts gets the lease."""
     for _ in range(5):
         ready, refused, over = Barrier(8), Semaphore(0), Event()
         tokens: list[int] = []

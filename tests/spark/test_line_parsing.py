@@ -219,7 +219,7 @@ def test_record_counts_once(spark: SparkSession) -> None:
 
 
 def test_first_arrival_counts(spark: SparkSession) -> None:
-    """Of several copies of a record, the earliest arrival time counts."""
+    """If a record has several copies, the earliest arrival time counts."""
     one, two = RecordsOfBoot().heartbeat(1), RecordsOfBoot("b").heartbeat(1)
     copies = [{**each, "arrived_at": at(seconds)} for each, seconds in ((one, 9), (one, 3), (two, 3), (two, 9))]
     found = line_parsing.deduplicated(frame(spark, *copies))

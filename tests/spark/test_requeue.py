@@ -247,7 +247,7 @@ def test_retention_limits_records(spark: SparkSession, tmp_path: Path, requeued:
 
 @pytest.mark.long
 def test_other_format(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
-    """The hours are answered again in a store whose tables have another format than Parquet."""
+    """The hours are computed again in a store whose tables have another format than Parquet."""
     seal(tmp_path / "in", "only", [*beat_lines(10), *member_lines(10, HOUR + 10)])
     with old_job():
         run_once(spark, tmp_path / "in", tmp_path / "store", format="orc")
@@ -347,7 +347,7 @@ def test_requeue_killed_at_any_step(
 
 
 def test_concurrent_requeues(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two requeues at once, one takes all lines, and the other ends without an effect."""
+    """If two requeues run at once, one takes all lines, and the other ends without an effect."""
     seal(tmp_path / "in", "only", member_lines(10, HOUR + 10))
     with old_job():
         run_once(spark, tmp_path / "in", tmp_path / "store")

@@ -23,7 +23,7 @@ HOURS = [at(hour * HOUR) for hour in range(4)]
 
 
 def judged(spark: SparkSession, records: list[Row], *lines: str) -> DataFrame:
-    """Returns records, and broken lines that arrived at midnight, as `intake.judged` returns them."""
+    """Returns records, and broken lines that arrived at midnight, as `line_parsing.judged` returns them."""
     broken = [("not_json_object", line, MIDNIGHT) for line in lines]
     quarantine = spark.createDataFrame(broken, "fault STRING, line STRING, arrived_at TIMESTAMP")
     return frame(spark, *records).unionByName(quarantine, allowMissingColumns=True)
@@ -71,7 +71,7 @@ def test_rewritten_batch_replaces_leftovers(spark: SparkSession, tmp_path: Path,
 
 
 def test_lines_of_deleted_segment_are_kept(spark: SparkSession, tmp_path: Path, add: Add) -> None:
-    """Lines of a deleted segment are kept when their batch is written again without them, and no two lines are one."""
+    """Lines of a deleted segment are kept when their batch is written again without them. No lines are merged."""
     a = RecordsOfBoot("a")
     first, second = a.heartbeat(10), a.heartbeat(HOUR + 10)
     add(Store(spark, str(tmp_path)), 1, [first, second], "{", "[")
@@ -173,7 +173,7 @@ def _claims_to_rename(system: Any, _: object, name: str) -> Any:
 def test_missing_lines_are_detected(
     spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch of which fewer lines were written than it has raises LineCountError."""
+    """LineCountError is raised if fewer lines are written than the batch has."""
     store = Store(spark, str(tmp_path))
     monkeypatch.setattr(WriteAttempts, "_count", lambda *_: (1, {}))
     with pytest.raises(LineCountError, match="batch 1 has 2 lines, and 1 were written to _attempts/1"):
@@ -290,7 +290,7 @@ def test_table_hour_is_replaced_as_whole(format: str, spark: SparkSession, tmp_p
 
 
 def test_hour_without_answer_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
-    """An hour whose new answer is empty has no rows."""
+    """An hour that is replaced without rows has no rows afterwards."""
     store = Store(spark, str(tmp_path))
     store.replace("refusals", answer(spark, (at(0), "a"), (at(HOUR), "b")), HOURS)
     store.replace("refusals", answer(spark), HOURS[:1])

@@ -66,7 +66,7 @@ def all_lines(spark: SparkSession, store: Path) -> tuple[int, int]:
 
 
 def test_second_concurrent_run_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Of two concurrent runs, one takes all lines, and the other exits with status 4 and a message."""
+    """If two runs are concurrent, one takes all lines, and the other exits with status 4 and a message."""
     journals, store = tmp_path / "in", tmp_path / "store"
     tell(journals, BEFORE + AFTER)
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
@@ -74,7 +74,7 @@ def test_second_concurrent_run_is_refused(spark: SparkSession, tmp_path: Path) -
     (_, busy), (_, done) = sorted((process.wait(), process.communicate()[1]) for process in both)[::-1]
     assert sorted(process.returncode for process in both) == [0, 4], (busy, done)
     assert "23 records, 3 lines in quarantine" in done
-    assert f" writes to file:{store}: only one may; nothing was taken\n" in busy
+    assert f" writes to file:{store}: only one process may, so nothing was read\n" in busy
     assert all_lines(spark, store) == (23, 3)
     assert folders(store, "_attempts/*") == []
 

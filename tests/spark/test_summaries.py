@@ -81,7 +81,7 @@ def test_group_missing_from_snapshot_is_gone(spark: SparkSession) -> None:
         else:
             records += [next_one.heartbeat(start), next_one.group(start, "moves", 4)]
         if window < 3:
-            # The newest restatement has arrived only in part.
+            # The newest snapshot has arrived only in part.
             records += [lives.group(start, "cut off", 1), lives.commit(start, "cut off", "t", 0, 5)]
     # The sidecar was just restarted, and continues to report events.
     records += [RecordsOfBoot("lives", "2").heartbeat(910), lives.rebalance(1200, "stays", "join", 1.0)]

@@ -77,7 +77,7 @@ def test_declared_types_match_queries(spark: SparkSession) -> None:
 
 
 def test_declared_types_match_the_store(spark: SparkSession, tmp_path: Path) -> None:
-    """Any reader of the store's Parquet files finds the declared columns, and those that the page names besides."""
+    """The store's Parquet files have the declared columns, and the further columns that the page names."""
     store = Store(spark, str(tmp_path))
     added = store.add(1, lines(spark, line(RecordsOfBoot().group(1, "g", 1)), "{"), NOW)
     groups = TABLES["groups"]
@@ -91,7 +91,7 @@ def test_declared_types_match_the_store(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_records_and_quarantine_have_declared_nulls(spark: SparkSession) -> None:
-    """Of records and of lines in quarantine, exactly the columns that are declared as nullable can be null."""
+    """In records and in quarantine, exactly the columns that are declared as nullable can be null."""
     records = (record(body).to_line().decode() for body, _ in KNOWN)
     judged = lines(spark, *records, *DAMAGED, None)
     assert with_nulls(line_parsing.quarantined(judged)) == nullable(columns(line_parsing.quarantined))
@@ -99,7 +99,7 @@ def test_records_and_quarantine_have_declared_nulls(spark: SparkSession) -> None
 
 
 def test_summaries_have_declared_nulls(spark: SparkSession) -> None:
-    """Of a summary of random histories, exactly the columns that are declared as nullable can be null."""
+    """In the summaries of random histories, exactly the columns that are declared as nullable can be null."""
     random = Random(1)
     records = [record for number in range(12) for record in Fleet(random, f"{number}").records()]
     other = RecordsOfBoot("other")

@@ -23,7 +23,7 @@ class Difference(NamedTuple):
     told: Any
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.expected!r} is expected, {self.told!r} is told"
+        return f"{self.place}: {self.expected!r} is expected, the reply has {self.told!r}"
 
 
 NameNormalizer = Callable[[str], str]

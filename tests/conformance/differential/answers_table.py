@@ -14,8 +14,8 @@ from tests.conformance.differential.group_requests import APIS_ASKED, Question
 from tests.conformance.differential.group_states import STATES
 from tests.kafka.releases import ALL_RELEASES
 
-SEEN = "Groups that the sidecar saw coming about"
-FOUND = "Groups that were there when the sidecar started"
+SEEN = "Groups that the sidecar saw from the beginning"
+FOUND = "Groups that existed when the sidecar started"
 AXES = {
     SEEN: "Every exchange went through the sidecar. One group existed at a time.",
     FOUND: "All groups existed at once. Then a second sidecar was started, which had seen none of their exchanges.",

@@ -191,7 +191,7 @@ def _transaction_committed(scene: Scene) -> None:
     transaction = scene.transaction()
     transaction.commit_offsets(scene.group, scene.topic, {0: 30, 1: 31})
     transaction.end(commit=True)
-    until(lambda: scene.committed() == {0: 30, 1: 31, 2: 1}, "the markers are written")
+    until(lambda: scene.committed() == {0: 30, 1: 31, 2: 1}, "the transaction markers are written")
 
 
 def _transaction_aborted(scene: Scene) -> None:
@@ -199,7 +199,7 @@ def _transaction_aborted(scene: Scene) -> None:
     transaction = scene.transaction()
     transaction.commit_offsets(scene.group, scene.topic, {0: 30, 1: 31})
     transaction.end(commit=False)
-    until(lambda: _no_longer_pending(scene), "the markers are written")
+    until(lambda: _no_longer_pending(scene), "the transaction markers are written")
 
 
 def _no_longer_pending(scene: Scene) -> bool:
@@ -240,7 +240,7 @@ def _consumer_reconciling(scene: Scene) -> None:
         second.heartbeat()
         return scene.consumer_state() == "Reconciling" and sum(map(len, first.assigned.values())) < 4
 
-    until(target_reached_both, "the first is told to give up partitions")
+    until(target_reached_both, "the broker asks the first member to revoke partitions")
     scene.member = (first.member_id, first.epoch)
 
 
@@ -322,7 +322,7 @@ def _consumer_alone(scene: Scene, **options: Any) -> ConsumerMember:
         member.heartbeat()
         return bool(member.assigned)
 
-    until(lambda: bool(member.assigned) or assigned(), "the member is told what it shall own")
+    until(lambda: bool(member.assigned) or assigned(), "the member has its target assignment")
     member.take()
     until(lambda: scene.consumer_state() == "Stable", "the group is stable")
     succeeded(member.commit(scene.topic, {0: 7, 1: 8}))
@@ -355,7 +355,7 @@ def _configure_group(scene: Scene, name: str, value: str) -> None:
             wire.send_token(question)
             return text(name) + text(value) in wire.receive()
 
-    until(known, f"the broker has the group's {name}")
+    until(known, f"the broker reports the group's {name}")
 
 
 _KIP_98 = Since((0, 11), "there are transactions since 0.11 (KIP-98)")

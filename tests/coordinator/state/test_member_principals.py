@@ -111,7 +111,7 @@ def test_equal_principals_share_one_text(world: World) -> None:
 
 
 def test_static_member_is_back_as_another_user(world: World) -> None:
-    """A static member that comes back under another user has the new principal. The old id goes under the old one."""
+    """A static member that returns as another user has the new principal. Its old id is reported with the old one."""
     a, b = Client(world, "a", "g", "i"), Client(world, "b", "g", "j")
     world.gather(a, b)
     b.restart()

@@ -42,11 +42,11 @@ class Reply(NamedTuple):
 
 
 async def no_metrics(accept: str) -> tuple[bytes, str]:
-    raise AssertionError("nobody asked for it")
+    raise AssertionError("the test expects no request of metrics")
 
 
 async def no_reload() -> ReloadOutcome:
-    raise AssertionError("nobody asked for it")
+    raise AssertionError("the test expects no reload")
 
 
 def numbers() -> SidecarFigures:
@@ -149,7 +149,7 @@ async def ask(
         False,
     )
     answered = {name.decode(): value.decode() for name, value in start["headers"]}
-    assert len(answered) == len(start["headers"]), "a header twice"
+    assert len(answered) == len(start["headers"]), "the reply has a header twice"
     return Reply(start["status"], answered, body["body"])
 
 

@@ -175,7 +175,7 @@ async def test_consumer_protocol_group_detail() -> None:
     assert (content["members"], content["generation"], content["state"]) == (2, 9, "Reconciling")
     first, second = content["member_list"]
     assert (first["assignment"], first["assignment_bytes"]) == ({"sales": [0, 1]}, 8)
-    assert second["assignment"] is None, "nobody knows the topic's name"
+    assert second["assignment"] is None, "an assignment is null if a topic's name is unknown"
 
 
 async def test_offsets() -> None:

@@ -60,7 +60,7 @@ class Parsed(HTMLParser):
         self.open: list[str] = []
         self.feed(html)
         self.close()
-        assert not self.open, f"not closed: {self.open}"
+        assert not self.open, f"elements without an end tag: {self.open}"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
@@ -205,7 +205,7 @@ async def test_pages_load_nothing_inline_or_foreign(app: ASGIApp, target: str) -
         for name in ("src", "href", "action"):
             where = urlsplit(attributes.get(name, ""))
             assert (where.scheme, where.netloc, where.path[:1] == "/") == ("", "", False), (
-                "not under the page's own path"
+                f"{name} of <{tag}> must be relative to the page: {attributes[name]}"
             )
 
 

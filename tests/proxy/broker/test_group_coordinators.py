@@ -10,7 +10,7 @@ def test_coordinator_is_partition_leader() -> None:
     state = broker_state()
     nodes = {0: Node(1, "one", 9092), 1: Node(2, "two", 9092)}
     state.coordinators.learn(nodes)
-    assert state.coordinators.coordinator("g") is None, "how many partitions there are is not known"
+    assert state.coordinators.coordinator("g") is None, "the number of partitions is not known yet"
     state.copy.manager.log.partitions.count = 3
     groups = {partition_for(group, 3): group for group in map(str, range(20))}
     assert [state.coordinators.coordinator(groups[partition]) for partition in range(3)] == [nodes[0], nodes[1], None]

@@ -102,7 +102,7 @@ async def test_broker_without_api_versions_is_old(network: MemoryNetwork, autoju
             client.version_for(HeartbeatRequest, lowest=1)
     told = [(type(request), version) for request, version in broker.asked]
     assert told == [(DescribeGroupsRequest, 0), (ListGroupsRequest, 0), (DescribeGroupsRequest, 0)]
-    assert len(broker.clients) == 4, "it was asked once"
+    assert len(broker.clients) == 4, "ApiVersions must be sent only once"
 
 
 async def test_slow_api_versions_reply_counts(network: MemoryNetwork, autojump_clock: MockClock) -> None:
@@ -129,7 +129,7 @@ async def test_sasl_listener_gets_only_api_versions(network: MemoryNetwork, auto
     """A listener that needs SASL and ignores ApiVersions gets no other request."""
 
     async def authenticate(client: KafkaClient) -> float:
-        raise AssertionError("it has not said what it speaks")
+        raise AssertionError("the client authenticated before it knew the broker's versions")
 
     network.brokers[BROKER] = broker = ScriptedBroker({ApiVersionsRequest: SkipRequest()})
     with pytest.raises(BrokerTimeout, match=r"did not answer ApiVersions within 3 s$"):

@@ -36,7 +36,7 @@ class Cluster:
     internal: set[str] = field(default_factory=set)
 
     def metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
-        assert not request.topics, "all are asked for"
+        assert not request.topics, "the request must be for all topics"
         topics = tuple(self._topic(name, leaders) for name, leaders in self.leaders.items())
         return MetadataResponse(brokers=(), topics=topics)
 
@@ -87,7 +87,7 @@ async def test_partitions_of_answering_leader(network: MemoryNetwork) -> None:
     async with connect(*BROKER) as client:
         assert await LeaderPartitions().partitions(client) == {("a", 1), ("b", 0), ("b", 1)}
     [asked] = served.requests(ListOffsetsRequest)
-    assert sum(len(topic.partitions) for topic in asked.topics) == 3, "one of each leader is enough"
+    assert sum(len(topic.partitions) for topic in asked.topics) == 3, "one partition of each leader must be requested"
 
 
 async def test_leaderless_broker_has_no_partitions(network: MemoryNetwork) -> None:

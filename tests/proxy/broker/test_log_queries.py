@@ -50,7 +50,7 @@ async def test_leaders_in_every_metadata_version(network: MemoryNetwork, version
         known = version >= 7
         epochs, nodes = await leaders(client, TOPIC)
         assert epochs == ({0: 1, 1: 1, 2: 5} if known else dict.fromkeys(range(3), -1))
-        assert nodes == {0: THIS_NODE, 1: THIS_NODE}, "of the other leader Metadata does not tell where it is"
+        assert nodes == {0: THIS_NODE, 1: THIS_NODE}, "Metadata lacks the address of the other leader"
         assert await leaders(client, "another") == ({}, {})
         [request, _] = broker.requests(MetadataRequest)
         if version >= 4:  # A request by name might create the topic.
@@ -97,7 +97,7 @@ async def test_fetch_uses_version_10(network: MemoryNetwork, version: int) -> No
         assert (other.partition_index, other.high_watermark) == (0, 2)
         assert other.records == b"".join(batch for _, _, batch in broker.partitions[0].batches)
         [(_, asked)] = [each for each in broker.asked if isinstance(each[0], FetchRequest)]
-        assert asked == 10, "what later versions answer may be a follower's"
+        assert asked == 10, "a follower may answer later versions"
 
 
 @pytest.mark.parametrize("version", [2, 3])

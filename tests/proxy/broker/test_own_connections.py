@@ -24,4 +24,4 @@ async def test_kafka_0_9_skips_api_versions(
         assert len(broker.clients) == asked
     async with state.own_connections.connect() as client:
         assert len(broker.clients) == asked + 1
-        assert client.versions != KAFKA_0_9, "it may have been upgraded"
+        assert client.versions != KAFKA_0_9, "the broker may have been upgraded"

@@ -100,7 +100,7 @@ def test_addresses_are_replaced(key: int, piece: int, records: int, host: str) -
 
 @pytest.mark.parametrize("key", TAIL_APIS)
 def test_long_reply_of_small_pieces_passes_as_it_comes(key: int) -> None:
-    """Of a long reply, all bytes except the last fields are forwarded at once, and are not held."""
+    """All bytes of a long reply except its last fields are forwarded at once, and are not held."""
     tail = tail_of(key, endpoints(1))
     before = reply_of(key, 200_000, tail)
     client = line()

@@ -94,13 +94,13 @@ class Terminal:
             picture = self.written.rpartition(_HOME)[2]
             if text in picture and picture.count("\n") == self._size[1] - 1:
                 return picture
-            assert self._read(deadline), f"no picture with {text!r} in {self.written!r}"
+            assert self._read(deadline), f"no complete screen with {text!r} in {self.written!r}"
 
     def end(self) -> int:
         """Waits for the program's end and reads its remaining output. Returns its exit status."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while self.process.poll() is None:
-            assert time.monotonic() < deadline, f"goes on after {self.written!r}"
+            assert time.monotonic() < deadline, f"the program did not end; its output: {self.written!r}"
             self._read(time.monotonic() + 0.05)
         while self._read(time.monotonic()):
             pass

@@ -87,7 +87,7 @@ def test_list_sends_filters_to_broker(shell: StartShell) -> None:
 
 
 def test_unreachable_broker_is_reported(shell: StartShell) -> None:
-    """An unreachable broker is one line with status 2, and the other brokers' groups are listed."""
+    """An unreachable broker is reported in one line with status 2, and the other brokers' groups are listed."""
     two = shell({ListGroupsRequest: listed(ORDERS)}, {})
     down = Address("127.0.0.1", 1)
     two.addresses[1] = down

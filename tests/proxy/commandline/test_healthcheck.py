@@ -218,8 +218,8 @@ def test_unreadable_file_is_not_needed(tmp_path: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("reply", [b'{"live": false}', b'{"live": false, "reasons": 3}', b'{"live": 1}', b"[" * 60_000])
-async def test_reply_that_is_no_yes(capsys: pytest.CaptureFixture[str], reply: bytes) -> None:
-    """Only a reply that says yes is healthy. Every other one gives one line."""
+async def test_reply_without_live_true(capsys: pytest.CaptureFixture[str], reply: bytes) -> None:
+    """Only a reply in which `live` is true counts as healthy. Any other reply causes one line on standard error."""
 
     async def serve(stream: trio.SocketStream) -> None:
         await stream.receive_some()

@@ -480,7 +480,7 @@ async def test_sweep_yields_to_other_tasks(draining: bool, autojump_clock: MockC
         await trio.sleep(0 if draining else SWEEP_SECONDS)
         while looked.total() < len(links):
             turn += 1
-            assert turn < 1_000, "the sweep has ended"
+            assert turn < 1_000, "the sweep did not reach all connections"
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert max(looked.values()) <= 2 * SWEEP_BATCH  # Trio runs ready tasks in any order.

@@ -67,7 +67,7 @@ def test_held_bytes_are_bounded() -> None:
         room.holding.release(number)
     assert room.take(1, "10.0.0.1", 80 * SIZE)
     assert not room.take(2, "10.0.0.2", 81 * SIZE)
-    assert room.held >= {1}, "a frame that could never be held pushes nobody out"
+    assert room.held >= {1}, "a frame above the bound must not evict another frame"
 
 
 def test_busy_host_evicts_only_its_own_frames() -> None:
@@ -89,7 +89,9 @@ def test_heaviest_host_evicts_its_oldest_frame() -> None:
     room.holding.release(1)
     room.held.discard(1)
     assert all(room.take(number, "10.0.0.2") for number in range(20, 28))
-    assert room.held == {3, 10, *range(20, 28)}, "both hosts wanted 8: the one with 4-frames gave way down to one"
+    assert room.held == {3, 10, *range(20, 28)}, (
+        "both hosts announced 8 frames' bytes: the host with long frames keeps one"
+    )
 
 
 def test_one_host_evicts_its_oldest_frame() -> None:
@@ -187,7 +189,7 @@ def test_evicted_judged_request_closes(
     assert attacker.client(request(ApiKey.METADATA, 9), begun(90_000)) == [ToUpstream(request(ApiKey.METADATA, 9))]
     rightful, frame = clients.open("10.0.0.1"), begun(20_000)
     assert rightful.client(frame) == []
-    assert clients.end_of_round() == {attacker: []}, "the client is still owed a reply"
+    assert clients.end_of_round() == {attacker: []}, "the connection must not close before its pending reply"
     assert attacker.session.held_bytes == 0
     assert attacker.upstream(reply(9)) == [ToClient(reply(9)), Close(CloseReason.REQUEST_TOO_LONG)]
     assert rightful.session.held_bytes == len(frame)

@@ -220,7 +220,7 @@ def test_evicted_commit_still_gets_its_reply() -> None:
     assert first.session.should_read_client
     view = state.copy.manager.view("g", EPOCH + first.now)
     assert view.offsets_fallback_reason is FallbackReason.UNDECODABLE, (
-        "what was committed is for the log or the broker to say"
+        "the copy does not know what the evicted request committed"
     )
     assert state.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
 

@@ -46,10 +46,10 @@ def exchanges(state: BrokerState, api: Api, count: int) -> None:
             frame = framed(request)
             at = chance.randint(0, len(frame))
             commands = [*line.client(frame[:at]), *line.client(frame[at:])]
-            assert commands, "the session waits for more than a whole frame"
+            assert commands, "the session waits although the frame is complete"
             if to_upstream(commands) == frame:
                 header = request[4:8] + (b"\0" if version >= api.response.HEADER_FLEXIBLE else b"")
-                assert line.upstream(framed(header + reply)), "the reply neither goes on nor ends the connection"
+                assert line.upstream(framed(header + reply)), "the reply is neither forwarded nor closes the connection"
             line.client_closed()
 
 

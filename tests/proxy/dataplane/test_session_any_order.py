@@ -137,7 +137,7 @@ class AnyOrderDispatcher(PassthroughDispatcher):
 
     def defer_reply_head(self, note: Any, head: bytes, origin: Origin, now: float) -> None:
         self.shown.append(note)
-        assert len(head) >= 4, "not even the correlation id"
+        assert len(head) >= 4, "the head of a reply must contain the correlation id"
 
     def gone(self, notes: Sequence[Any], origin: Origin, now: float) -> None:
         self.lost.append(list(notes))
@@ -195,7 +195,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(
             size = next(client_sizes)
             commands, to_send = play.client(to_send[:size]), to_send[size:]
         else:
-            assert broker.to_send, "the client is not read, and nothing is owed to it"
+            assert broker.to_send, "the session does not read the client, although no reply is pending"
             size = next(broker_sizes)
             commands, broker.to_send = play.upstream(broker.to_send[:size]), broker.to_send[size:]
         received += to_client(commands)

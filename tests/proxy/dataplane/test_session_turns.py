@@ -107,7 +107,10 @@ def test_recent_work_makes_connection_take_turns() -> None:
     assert (book.session.takes_turns, book.session.can_use_fast_path) == (False, True)
     book.client(request(ASKED, 1), request(ASKED, 1))
     assert (book.session.takes_turns, book.session.can_use_fast_path) == (True, False)
-    for data in (request(OTHER, 7), request(ASKED, 1)[:9]):  # Neither a short turn nor a part of a request ends it.
+    for data in (
+        request(OTHER, 7),
+        request(ASKED, 1)[:9],
+    ):  # A short turn or a part of a request does not end the wait.
         book.client(data)
         assert book.session.takes_turns
     book.client(request(ASKED, 1)[9:])
@@ -167,7 +170,7 @@ def test_many_deferred_replies_count() -> None:
 
 
 def test_many_kept_requests_are_forwarded_in_turns() -> None:
-    """Of many requests in one chunk that are decoded later, some are forwarded, and the others wait for turns."""
+    """If one chunk has many requests that are decoded later, some are forwarded, and the others wait for turns."""
     book, requests = SessionDriver(new_dispatcher(complete_state())), heartbeats(100)
     forwarded, turns = to_upstream(book.client(*requests)), 0
     assert 0 < len(forwarded) < len(b"".join(requests)) // 2
@@ -201,7 +204,7 @@ def test_single_kept_requests_never_wait() -> None:
 
 
 def test_many_deferred_replies_are_served_in_turns() -> None:
-    """Of many replies in one chunk, some are served, and the others wait for turns. All arrive in order."""
+    """If one chunk has many replies, some are served, and the others wait for turns. All arrive in order."""
     count = 100
     book = SessionDriver(new_dispatcher(complete_state()))
     for each in heartbeats(count):

@@ -163,7 +163,7 @@ def test_broker_host_of_new_member_is_asked() -> None:
     line.exchange(QUESTION, described("a"), 5)
     assert state.traffic.fallbacks == {(ApiKey.DESCRIBE_GROUPS, FallbackReason.IN_DOUBT): 1}
     assert hosts(line.reads_reply(line.sends(QUESTION, 5), QUESTION, 5)) == [SIDECAR]
-    assert [member.client_host for member in members(state)] == [CLIENT], "as the page and the journal have it"
+    assert [member.client_host for member in members(state)] == [CLIENT], "the copy must keep the client's own host"
 
 
 def test_cached_answer_follows_member_host() -> None:

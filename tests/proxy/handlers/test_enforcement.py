@@ -476,12 +476,12 @@ def test_lost_join_counts_for_one_second() -> None:
     early.now += 0.1
     assert requests_description(early.client(early.frame(message, 3)))
     assert early.reads_reply(broker_describes(early, described("Empty")), message, 3).error_code == 77, (
-        "it may yet arrive"
+        "the lost join may still arrive"
     )
     late.now += 1.1
     join = late.frame(message, 3)
     assert requests_description(late.client(join))
-    assert broker_describes(late, described("Empty")) == [ToUpstream(join)], "it never has"
+    assert broker_describes(late, described("Empty")) == [ToUpstream(join)], "the lost join no longer counts"
 
 
 def test_arrived_lost_join_keeps_counting() -> None:

@@ -172,7 +172,7 @@ def test_unauthenticated_join_is_not_counted() -> None:
         line.upstream_closed()
     alice = user(state, "alice")
     frame = alice.frame(joining(), 3)
-    assert alice.client(frame) == [ToUpstream(frame)], "whoever has authenticated is in where nobody authorizes"
+    assert alice.client(frame) == [ToUpstream(frame)], "without an authorizer, authentication is enough"
 
 
 def test_open_listener_needs_no_authorization() -> None:

@@ -73,7 +73,7 @@ class Stage:
             if not self.producer.unsettled_count:
                 return
             self.send()
-        raise AssertionError(f"{self.producer.unsettled_count} records are left")
+        raise AssertionError(f"{self.producer.unsettled_count} records are left after {most} batches")
 
 
 class Unreliable(RuleBasedStateMachine):

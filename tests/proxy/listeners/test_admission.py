@@ -125,7 +125,7 @@ async def test_clients_beyond_the_rate_wait(capsys: pytest.CaptureFixture[str]) 
         burst_at = trio.current_time()
         clients = [await stack.enter_async_context(await shell.connect()) for _ in range(2 * RATE - 1)]
         await holds(lambda: shell.traffic.connections_opened > RATE + RATE // 2)
-        assert trio.current_time() - burst_at > 0.45, "a burst of RATE clients, and half a second's tokens"
+        assert trio.current_time() - burst_at > 0.45, "beyond a burst of RATE clients, clients must wait for the rate"
         await asks(bystander)
         for client in clients:
             await asks(client)

@@ -81,7 +81,7 @@ def test_admin_socket(stack: ExitStack) -> None:
 
 
 def test_other_sockets_are_closed(stack: ExitStack) -> None:
-    """A socket of no port is closed and reported. So is one that has the name of a listener and does not listen."""
+    """A passed socket is closed and reported if it belongs to no port, or has a listener's name and does not listen."""
     other = passed(stack, "other")
     where = other.socket.getsockname()[1]
     datagrams = PassedSocket("ONE", stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)))
@@ -110,7 +110,7 @@ def test_sockets_of_other_processes_are_ignored(environment: dict[str, str]) -> 
 
 
 def test_too_large_number_ends_at_the_first_gap(monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> None:
-    """No descriptor behind one that is not open is tried, however large LISTEN_FDS is."""
+    """Descriptors after the first one that is not open are not tried, however large LISTEN_FDS is."""
     first = passed(stack, "").socket
     number = fcntl.fcntl(first.fileno(), fcntl.F_DUPFD, UNUSED_FD)
     os.dup2(first.fileno(), number + 2)

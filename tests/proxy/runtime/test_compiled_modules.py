@@ -1,4 +1,4 @@
-"""Which modules run as Python, with specifications of modules as the import system finds them."""
+"""Which modules run as Python. The tests replace what the import system finds."""
 
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 

@@ -51,7 +51,7 @@ def test_record_numbers_count_once(spark: SparkSession) -> None:
 
 
 def test_metrics_are_summed_over_sidecars(spark: SparkSession) -> None:
-    """The newest figures of all sidecars are summed. Of timestamps, the oldest counts."""
+    """The newest figures of all sidecars are summed. Timestamps are not summed: the oldest one counts."""
     a, b, old, new = RecordsOfBoot("a"), RecordsOfBoot("b"), RecordsOfBoot("c", "1"), RecordsOfBoot("c", "2")
     lives: list[Row] = [
         a.heartbeat(10, groups=3, flush_timestamp_seconds=100),

@@ -74,11 +74,11 @@ def test_keyboard_navigation(browser: Browser) -> None:
     press(Keys.TAB)
     assert focused() == "Lag"
     press(Keys.ENTER)
-    browser.until(lambda: browser.driver.current_url.endswith("#lag"), "the chapter is gone to")
+    browser.until(lambda: browser.driver.current_url.endswith("#lag"), "the browser is at the chapter")
     press(Keys.TAB, Keys.TAB)
     assert focused().startswith("Groups, those that are furthest behind first")
     press(Keys.ENTER)
-    browser.until(lambda: browser.all(f"{FIRST} details[open]"), "its table is open")
+    browser.until(lambda: browser.all(f"{FIRST} details[open]"), "the chart's table is open")
     press(Keys.TAB, Keys.TAB)
     assert focused() == "group"
     press(Keys.ENTER)
