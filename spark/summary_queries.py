@@ -36,8 +36,8 @@ def groups(read: TableReader) -> DataFrame:
             not reported.
         first_seen TIMESTAMP or null: The first report in the range.
         last_seen TIMESTAMP or null: The last report in the range.
-        gone BOOLEAN or null: True if the group is no longer restated although its sidecar is alive. A group is also
-            gone after a restart of its sidecar, until the sidecar has read the log.
+        gone BOOLEAN or null: True if the last complete snapshot of its sidecar does not contain the group. A group is
+            also gone after a restart of its sidecar, until the sidecar has read the log.
         lag BIGINT or null: As in the table group_lag, like the five columns after it, in the newest window with a known
             lag. All six are null if the group has no committed offsets or is gone.
         max_partition_lag BIGINT or null: The largest lag of a partition.
@@ -272,8 +272,8 @@ def _latest_groups(read: TableReader) -> DataFrame:
         )
         .select("group", "latest.*", "first_seen", "last_seen", WINDOW)
     )
-    # The newest restatement of a sidecar may be incomplete, because some of its records may not be written yet. A
-    # restatement is complete if the sidecar has begun another one since.
+    # The newest snapshot of a sidecar may be incomplete, because some of its records may not be written yet. A snapshot
+    # is complete if the sidecar has begun another one since.
     complete = (
         read("sidecars")
         .where("heartbeats > 0")

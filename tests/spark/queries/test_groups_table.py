@@ -8,7 +8,7 @@ from tests.spark.record_frames import RecordsOfBoot, at, select_columns, table
 def test_latest_group_record_per_window(spark: SparkSession) -> None:
     """The state of a group in each window is that of its sidecar's last record."""
     boot = RecordsOfBoot()
-    # Of two snapshots of the same moment, the one with the later number counts.
+    # If two records were observed at the same moment, the one with the later number counts.
     hasty = [boot.group(1, "hasty", 1, members=9), boot.group(1, "hasty", 1, members=2)]
     calmer = [boot.group(1, "calmer", 1, members=2), boot.group(1, "calmer", 1, members=9)]
     found = table(
@@ -27,7 +27,7 @@ def test_latest_group_record_per_window(spark: SparkSession) -> None:
         # A group that was deleted and created again.
         boot.group(1, "anew", 50),
         boot.group(9, "anew", 1, members=7),
-        # A group that was restated with its former state, after another state.
+        # A group whose next snapshots have another state, and then the former one again.
         boot.group(1, "back", 5, members=1),
         boot.group(2, "back", 5, members=2),
         boot.group(3, "back", 5, members=1),
@@ -48,13 +48,13 @@ def test_latest_group_record_per_window(spark: SparkSession) -> None:
 
 
 def test_newest_generation_wins(spark: SparkSession) -> None:
-    """Of several coordinators' records, the newest valid generation wins, then the newest time."""
+    """If several sidecars report a group, the record with the newest valid generation counts, then the newest one."""
     old, new = RecordsOfBoot("old"), RecordsOfBoot("new")
     liar, fast = RecordsOfBoot("liar"), RecordsOfBoot("fast", ahead=120)
     found = table(
         spark,
         "groups",
-        # The old coordinator's sidecar continues to restate its last state.
+        # The old coordinator's sidecar continues to report its last state.
         new.group(5, "moved", 8, members=4),
         old.group(9, "moved", 7, members=2),
         new.group(305, "moved", 8, members=4),

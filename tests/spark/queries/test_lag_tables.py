@@ -26,11 +26,11 @@ def test_lag_per_partition(spark: SparkSession) -> None:
         coordinator.commit(1, "back", "t", 0, 149),
         coordinator.commit(2, "back", "t", 0, 70),
         coordinator.commit(9, "beyond", "t", 0, 151),
-        # The sidecars of the old coordinator and the old leader continue to restate their last values.
+        # The sidecars of the old coordinator and the old leader continue to report their last values.
         coordinator.commit(5, "moved", "t", 0, 120, seen=4),
         old.commit(9, "moved", "t", 0, 90, seen=1),
         old.log_end(9, "t", 0, 100, seen=2),
-        # Of two values that were observed at the same moment, the one that was emitted last counts.
+        # If two values were observed at the same moment, the one that was emitted last counts.
         coordinator.commit(9, "hasty", "t", 0, 6, seen=1),
         coordinator.commit(8, "hasty", "t", 0, 5, seen=1),
         # An observation time before Kafka existed counts as old.
@@ -79,7 +79,7 @@ def test_lag_seconds_use_log_growth(spark: SparkSession) -> None:
         boot.log_end(30, "cut", 0, 40),
         boot.commit(30, "g", "cut", 0, 20),
         boot.commit(30, "level", "cut", 0, 900),
-        # The value was restated in the next window, but observed before it.
+        # The value is in a snapshot of the next window, but was observed before that window.
         boot.log_end(305, "grows", 0, 150, seen=30),
         boot.log_end(340, "grows", 0, 190),
         boot.commit(340, "g", "grows", 0, 160),

@@ -43,7 +43,7 @@ class Fleet:
                 self._sidecars[number] = boot = self._boot(number, int(boot.boot) + 1)
             if random.random() < 0.2:
                 boot.skip(random.randint(1, 3))
-            yield from random.choice((self._restated, self._happened))(boot, moment)
+            yield from random.choice((self._snapshot, self._happened))(boot, moment)
 
     def _boot(self, number: int, boot: int) -> RecordsOfBoot:
         random = self._random
@@ -59,7 +59,7 @@ class Fleet:
         self._now += self._random.choice((1, 10, 10, 60, 200, 400))
         return self._now
 
-    def _restated(self, boot: RecordsOfBoot, now: float) -> Iterator[Row]:
+    def _snapshot(self, boot: RecordsOfBoot, now: float) -> Iterator[Row]:
         random = self._random
         figures = {"groups": random.random(), "joins_total": random.randint(0, 20), "flush_timestamp_seconds": now}
         chosen = {f"{self._name}_{name}": figures[name] for name in figures if random.random() < 0.8}
