@@ -21,7 +21,7 @@ FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage
 RELIABILITY := $(addprefix tests/,simulation linearizability fuzzing soak drills) $(patsubst %,tests/conformance/test_%.py, \
 	hot_restart restart gateway_cluster verification leadership moved_coordinator)
 VERSIONS := tests/page $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
-	old_brokers drafted offset_metadata shrinking journal_topic tail)
+	old_brokers kip40_group_metadata offset_metadata shrinking journal_topic tail)
 # The longest come first, so that the last ones end at about the same time.
 JOBS := test-others test-unit test-versions test-fleet test-deploy test-reliability
 COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)

@@ -280,7 +280,7 @@ class Store:
         except AnalysisException:
             pass  # Spark has the format, and only the folder does not exist.
         except Exception as error:
-            raise StoreError(f"this Spark has no format {self._format}: its jars are not there") from error
+            raise StoreError(f"Spark cannot write the format {self._format}: its jars are missing") from error
 
     def _hand_over(self, table: str, rows: DataFrame) -> None:
         if self._catalog is not None:

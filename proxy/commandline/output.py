@@ -31,8 +31,8 @@ from group_sidecar.proxy.runtime.addresses import Address
 WIDE = 140
 """Minimum width of a terminal, in columns, for a list with the values that only sidecars have."""
 OLD_LOG_END_SECONDS = 30.0
-"""Age in seconds beyond which `groups offsets` names the age of a log end: twice the default interval at which a sidecar
-asks the broker for the log ends of partitions that no client fetches. Otherwise quiet topics would have such a line."""
+"""Age in seconds beyond which `groups offsets` names the age of a log end. It is twice the default interval at which a
+sidecar asks the broker for the log ends of partitions that no client fetches. So quiet topics have no such line."""
 UNKNOWN_GROUP = GroupSummary(group="")
 """A group without any data. Its row provides the headings."""
 

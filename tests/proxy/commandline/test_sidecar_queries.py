@@ -261,7 +261,7 @@ def test_offsets() -> None:
     ],
 )
 def test_old_log_ends_are_named(ages: list[float | None], sentence: str | None) -> None:
-    """Log ends that a sidecar saw more than half a minute ago have a sentence on standard error, but not with --json."""
+    """Log ends that were seen more than half a minute ago have a sentence on standard error, but not with --json."""
     now = datetime.now(UTC)
     ends = [None if age is None else (now - timedelta(seconds=age)).isoformat() for age in ages]
     rows = [{**OFFSET, "partition": number, "log_end_at": end} for number, end in enumerate(ends)]

@@ -85,7 +85,7 @@ class Stage:
 
 @pytest.fixture(scope="module", params=["4.4.0", pytest.param("1.1.1", marks=pytest.mark.long)])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    folder = tmp_path_factory.mktemp("drafted")
+    folder = tmp_path_factory.mktemp("kip40")
     with (
         KafkaBroker(folder / "broker", version=request.param) as broker,
         SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=DRAFT) as sidecar,
