@@ -313,7 +313,8 @@ class GroupMetadataManager:
         roster_complete = group is not None and group.incomplete_reason is None
         facts = self._bypasses.described(event, now) + self._describe(event, now)
         if (group := self._cache.group(event.group_id)) is not None:
-            apply(group, SizeDescribed(event, before, roster_complete), now)
+            if not self._lacks_instance_ids(event):  # Without them, a static member counts twice: as a join, and as new.
+                apply(group, SizeDescribed(event, before, roster_complete), now)
             self._forget_unless_real(group)
         elif event.state is GroupState.DEAD:
             self._existence.note_missing(event, now)
@@ -322,10 +323,12 @@ class GroupMetadataManager:
     def _describe(self, event: GroupDescribed, now: float) -> list[Fact]:
         offsets = self._cache.group_offsets(event.group_id)
         made_since = event.state is GroupState.DEAD and offsets is not None and offsets.changed_at > event.sent_at
-        lacks_instance_ids = self.describes_instance_ids and bool(event.members) and not event.has_instance_ids
-        if made_since or lacks_instance_ids or event.as_of != self.changes_of(event.group_id)[0]:
+        if made_since or self._lacks_instance_ids(event) or event.as_of != self.changes_of(event.group_id)[0]:
             return []
         return self._group_changed(self.log.interpret_description(event), now)
+
+    def _lacks_instance_ids(self, event: GroupDescribed) -> bool:
+        return self.describes_instance_ids and bool(event.members) and not event.has_instance_ids
 
     def _consumer_group_described(self, event: ConsumerGroupDescribed, now: float) -> list[Fact]:
         group = self._cache.group(event.group_id)

@@ -27,6 +27,7 @@ class Scenario:
         watchers: how many clients ask about a group in the moments in which it changes; curiosity: the share of these
             moments in which they ask.
         statics: the share of static members.
+        old_members: the share of dynamic members whose JoinGroup has an old version.
         churn: the share of rounds in which a member leaves or joins again.
         commits: whether members commit offsets.
         reconnect: the seconds that clients wait on average before they connect again.
@@ -55,6 +56,7 @@ class Scenario:
     watchers: int
     curiosity: float
     statics: float
+    old_members: float
     churn: float
     commits: bool
     reconnect: float
@@ -93,6 +95,7 @@ class Scenario:
             watchers=rng.choice((1, 2, 3)),
             curiosity=rng.choice((0.05, 0.2, 0.5)),
             statics=rng.choice((0.2, 0.2, 0.7)),
+            old_members=rng.choice((0.2, 0.2, 0.8)),
             churn=rng.choice((0.03, 0.03, 0.15)),
             commits=rng.random() < 0.75,
             reconnect=rng.choice((0.05, 0.5)),

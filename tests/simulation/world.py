@@ -18,7 +18,7 @@ from tests.simulation.group_replies import groups_of, is_question
 from tests.simulation.history import Effect
 from tests.simulation.kafka import Kafka
 from tests.simulation.members import Member
-from tests.simulation.network import Link, Network, Weather
+from tests.simulation.network import Link, Network, Reset, Weather
 from tests.simulation.others import Admin, Asker, Committer, Producer, Transactor, Watcher
 from tests.simulation.scenario import Scenario
 from tests.simulation.sidecar_host import LISTEN, UPSTREAM, SidecarHost
@@ -75,6 +75,7 @@ class World:
         self.kafka.on_replied = self._broker_replied
         self.kafka.on_completed = self._completed
         self.kafka.on_changed = self.notice
+        self.kafka.reset = self._reset
         self._sidecar_changed_at = 0.0
         self._unsure: set[str] = set()
         """Groups that were rebalancing when a sidecar started or ended, so that it cannot know who waits."""
@@ -172,13 +173,17 @@ class World:
         states = self.kafka.history.since(request.group_id, since - AWARE_SECONDS)
         if since - self._sidecar_changed_at < AWARE_SECONDS or any(state.error for state in states):
             return
+        is_joining = all(state.described.group_state == PREPARING for state in states)
+        joins = [each for each in self.joins[request.group_id] if each is not sent]
+        others = sum(each.ended_at > now - LOST_SECONDS for each in joins)
         members = max(len(state.described.members) for state in states)
-        others = sum(each is not sent and each.ended_at > now - LOST_SECONDS for each in self.joins[request.group_id])
+        if is_joining:  # Only parked joins count, and those that may become parked.
+            members = self.kafka.most_parked(request.group_id, since - AWARE_SECONDS)
+            others = sum(each.ended_at > now - LOST_SECONDS and not each.is_parked for each in joins)
         if members + others < limit:
             raise Violation(
                 f"{sent.client.name} is refused by {request.group_id}, which has {members} members and {others} joins"
             )
-        is_joining = all(state.described.group_state == PREPARING for state in states)
         if is_joining and self.kafka.knows_member(request.group_id, request.member_id):
             raise Violation(f"the rebalance of {request.group_id} waits for {request.member_id}, which was refused")
 
@@ -222,14 +227,16 @@ class World:
         if connection.owner not in (None, header.client_id):
             raise Violation(f"a request of {header.client_id} is on the connection of {connection.owner}")
         connection.owner = header.client_id
-        sent.effect = effect
+        sent.effect, sent.connection = effect, connection
         if isinstance(sent.request, JoinGroupRequest) and self.highest_limit is not None:
+            if sent.arrived_at is None or sent.arrived_at <= self._sidecar_changed_at:
+                self._unsure.add(sent.request.group_id)  # A sidecar that has ended has forwarded the join.
             self._check_admitted(sent, sent.request, self.highest_limit)
 
     def _check_admitted(self, sent: Sent, request: JoinGroupRequest, limit: int) -> None:
         """Checks that the sidecar forwards no join of a new member to a group that is full and at rest."""
         since = sent.arrived_at
-        if since is None or since - self._sidecar_changed_at < AWARE_SECONDS:
+        if since is None:
             return
         for state in self.kafka.history.since(request.group_id, since - AWARE_SECONDS):
             members = {each.member_id for each in state.described.members}
@@ -251,6 +258,9 @@ class World:
                 led = [each for each in shown if each in numbers and not self.kafka.error_of(each)]
                 sent.seen = {group_id: numbers[group_id] for group_id in led}
 
+    def _reset(self, connection: BrokerConnection) -> Reset | None:
+        return self.weather.reset() if isinstance(connection.link, Link) else None
+
     def _completed(self, group_id: str, generation: int, size: int) -> None:
         self.timeline.note(f"broker completes generation {generation} of {group_id} with {size} members")
         is_sure = group_id not in self._unsure
@@ -259,14 +269,10 @@ class World:
             raise Violation(f"generation {generation} of {group_id} has {size} members, above {self.highest_limit}")
 
     def _sidecar_changed(self) -> None:
-        """A sidecar has started or ended. Joins that were on their way may still begin a rebalance."""
+        """A sidecar has started or ended. It cannot know who waits in a rebalance that is under way."""
         self._sidecar_changed_at = self.timeline.now
 
-        def look() -> None:
-            self._unsure |= self.kafka.rebalancing()
-
-        look()
-        self.timeline.after(LOST_REQUEST_SECONDS, look)
+        self._unsure |= self.kafka.rebalancing()
 
     # The run.
 
