@@ -108,12 +108,12 @@ async def _storm(faults: Faults) -> None:
 async def _resets(faults: Faults) -> None:
     """For some seconds, connections break while a request is on its way between the sidecar and the broker."""
     weather = faults.world.weather
-    weather.resets = faults.rng.choice((0.05, 0.2))
+    weather.resets = faults.rng.choice((0.1, 0.3))
 
     def end() -> None:
         weather.resets = 0.0
 
-    faults.world.timeline.after(faults.rng.uniform(0.5, 5.0), end)
+    faults.world.timeline.after(faults.rng.uniform(1.0, 8.0), end)
 
 
 async def _slow_log(faults: Faults) -> None:
@@ -177,11 +177,7 @@ async def _reload(faults: Faults) -> None:
     """The sidecar reads its settings again, perhaps with another limit."""
     world = faults.world
     if world.limit is not None:
-        world.limit = faults.rng.choice((2, 3, 4))
-        assert world.highest_limit is not None
-        assert world.lowest_limit is not None
-        world.highest_limit = max(world.highest_limit, world.limit)
-        world.lowest_limit = min(world.lowest_limit, world.limit)
+        world.set_limit(faults.rng.choice((2, 3, 4)))
     if world.host.sidecar is not None:
         await world.host.sidecar.reload_if_possible()
 

@@ -1,5 +1,6 @@
 """Puts a run together: the sidecar, its broker, the network, the clients and the checker."""
 
+import math
 from collections import defaultdict, deque
 from itertools import count
 from random import Random
@@ -20,6 +21,7 @@ from tests.simulation.kafka import Kafka
 from tests.simulation.members import Member
 from tests.simulation.network import Link, Network, Reset, Weather
 from tests.simulation.others import Admin, Asker, Committer, Producer, Transactor, Watcher
+from tests.simulation.reported import ReportedFacts
 from tests.simulation.scenario import Scenario
 from tests.simulation.sidecar_host import LISTEN, UPSTREAM, SidecarHost
 from tests.simulation.timeline import Timeline, Violation
@@ -46,7 +48,7 @@ class World:
         joins: the last joins of each group.
         left_to_broker: questions of askers that the broker has answered.
         limit: the group.max.size that is in force.
-        highest_limit, lowest_limit: the highest and the lowest limit that was in force.
+        highest_limit: the highest limit that was in force.
     """
 
     def __init__(self, scenario: Scenario, wall_time: WallTime, timeline: Timeline) -> None:
@@ -64,7 +66,9 @@ class World:
             eager=scenario.eager,
         )
         self.kafka.history.ignores_errors = not scenario.reads_log
-        self.limit = self.highest_limit = self.lowest_limit = scenario.limit
+        self.limit = self.highest_limit = scenario.limit
+        self._limits = [(-math.inf, scenario.limit or 0)]
+        """The limits that were in force, each with the time at which it came into force."""
         self.checker = Checker(self.kafka.history, scenario.limit)
         self.requests: dict[int, Sent] = {}
         self.joins: dict[str, deque[Sent]] = defaultdict(lambda: deque(maxlen=MAX_JOINS))
@@ -80,6 +84,8 @@ class World:
         self._unsure: set[str] = set()
         """Groups that were rebalancing when a sidecar started or ended, so that it cannot know who waits."""
         self.host.on_change = self._sidecar_changed
+        self.facts = ReportedFacts()
+        self.host.on_fact = self.facts.check
         self.groups = (*MEMBER_GROUPS, *PLAIN_GROUPS, *[TRANSACTIONAL_GROUP] * bool(scenario.transactors))
         for group_id in self.groups:
             self.kafka.know(group_id)
@@ -167,9 +173,9 @@ class World:
 
     def _check_refused(self, sent: Sent, request: JoinGroupRequest) -> None:
         """Checks that a refused join found a full group, and that a rebalance does not wait for its member."""
-        now, since, limit = self.timeline.now, sent.arrived_at, self.lowest_limit
+        now, since = self.timeline.now, sent.arrived_at
         assert since is not None
-        assert limit is not None
+        limit = min(self._limits_since(since))
         states = self.kafka.history.since(request.group_id, since - AWARE_SECONDS)
         if since - self._sidecar_changed_at < AWARE_SECONDS or any(state.error for state in states):
             return
@@ -231,13 +237,25 @@ class World:
         if isinstance(sent.request, JoinGroupRequest) and self.highest_limit is not None:
             if sent.arrived_at is None or sent.arrived_at <= self._sidecar_changed_at:
                 self._unsure.add(sent.request.group_id)  # A sidecar that has ended has forwarded the join.
-            self._check_admitted(sent, sent.request, self.highest_limit)
+            self._check_admitted(sent, sent.request)
 
-    def _check_admitted(self, sent: Sent, request: JoinGroupRequest, limit: int) -> None:
+    def set_limit(self, limit: int) -> None:
+        """Changes the limit in the settings. The sidecar reads them afterwards."""
+        self.limit = limit
+        self.highest_limit = max(limit, self.highest_limit or 0)
+        self._limits.append((self.timeline.now, limit))
+
+    def _limits_since(self, since: float) -> list[int]:
+        """Returns the limits that were in force at a time and afterwards."""
+        later = [limit for time, limit in self._limits if time > since]
+        return [[limit for time, limit in self._limits if time <= since][-1], *later]
+
+    def _check_admitted(self, sent: Sent, request: JoinGroupRequest) -> None:
         """Checks that the sidecar forwards no join of a new member to a group that is full and at rest."""
         since = sent.arrived_at
         if since is None:
             return
+        limit = max(self._limits_since(since))
         for state in self.kafka.history.since(request.group_id, since - AWARE_SECONDS):
             members = {each.member_id for each in state.described.members}
             if state.error or state.described.group_state != STABLE or len(members) < limit:
@@ -263,10 +281,13 @@ class World:
 
     def _completed(self, group_id: str, generation: int, size: int) -> None:
         self.timeline.note(f"broker completes generation {generation} of {group_id} with {size} members")
+        self.facts.completed(group_id, generation, size, self.kafka.size_of(group_id))
         is_sure = group_id not in self._unsure
         self._unsure.discard(group_id)
-        if self.highest_limit is not None and size > self.highest_limit and is_sure:
-            raise Violation(f"generation {generation} of {group_id} has {size} members, above {self.highest_limit}")
+        if self.limit is not None and is_sure:
+            limit = max(self._limits_since(self.kafka.history.state_since(group_id, PREPARING) - LOST_SECONDS))
+            if size > limit:
+                raise Violation(f"generation {generation} of {group_id} has {size} members, above {limit}")
 
     def _sidecar_changed(self) -> None:
         """A sidecar has started or ended. It cannot know who waits in a rebalance that is under way."""
@@ -285,6 +306,8 @@ class World:
         """Checks what must hold at any time."""
         if self.host.errors:
             raise Violation(f"the sidecar has logged an error: {self.host.errors[0]}")
+        if self.facts.wrong:
+            raise Violation(self.facts.wrong)
 
     def settle(self) -> None:
         """Lets the sidecar do what it can do now, and checks what must hold."""
