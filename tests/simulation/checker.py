@@ -58,6 +58,7 @@ class Sent:
         broker_reply: the frame that the broker sent, with its length; None if it has not.
         seen: for a question, how many states each of its groups had had when the broker answered.
         ended_at: when it got its reply or its connection ended; infinite before.
+        is_lost: whether its connection ended before the reply.
         connection: the connection on which the broker has received it; None if the broker has not.
     """
 
@@ -73,6 +74,7 @@ class Sent:
     broker_reply: bytes | None = None
     seen: dict[str, int] = field(default_factory=dict)
     ended_at: float = math.inf
+    is_lost: bool = False
     connection: BrokerConnection | None = None
 
     @property

@@ -183,9 +183,12 @@ class World:
         joins = [each for each in self.joins[request.group_id] if each is not sent]
         others = sum(each.ended_at > now - LOST_SECONDS for each in joins)
         members = max(len(state.described.members) for state in states)
-        if is_joining:  # Only parked joins count, and those that may become parked.
+        if is_joining:  # Only parked joins count, and those that may become parked. A lost join may be parked for long.
             members = self.kafka.most_parked(request.group_id, since - AWARE_SECONDS)
-            others = sum(each.ended_at > now - LOST_SECONDS and not each.is_parked for each in joins)
+            others = sum(
+                (each.ended_at > now - LOST_SECONDS and not each.is_parked) or (each.is_lost and each.effect is not None)
+                for each in joins
+            )
         if members + others < limit:
             raise Violation(
                 f"{sent.client.name} is refused by {request.group_id}, which has {members} members and {others} joins"
@@ -200,7 +203,7 @@ class World:
 
     def ended(self, sent: Sent) -> None:
         """The connection of a request without a reply has ended."""
-        sent.ended_at = self.timeline.now
+        sent.ended_at, sent.is_lost = self.timeline.now, True
         if not is_question(sent.request):
             self.notice_request(sent.request)
 
