@@ -111,7 +111,7 @@ async def _resets(faults: Faults) -> None:
     weather.resets = faults.rng.choice((0.1, 0.3))
 
     def end() -> None:
-        weather.resets = 0.0
+        weather.resets = weather.usual_resets
 
     faults.world.timeline.after(faults.rng.uniform(1.0, 8.0), end)
 

@@ -56,18 +56,19 @@ class Weather:
         rng: chooses delays and cuts.
         small_buffers: the share of the sidecar's sockets with a small send buffer.
         distance: the seconds that the broker's replies on the sidecar's own connections always take.
+        usual_resets: the share of clients' requests whose connection breaks between the sidecar and the broker.
 
     Attributes:
         storms: the share of chunks that take long. 0 in calm weather.
-        resets: the share of clients' requests whose connection breaks between the sidecar and the broker.
+        resets: `usual_resets`, or a larger share for some seconds.
         own_lag: the seconds that the broker's replies on the sidecar's own connections take now, besides the usual
             delay. The log then shows a change long after the wire, so the copy depends on the wire.
     """
 
-    def __init__(self, rng: Random, small_buffers: float, distance: float) -> None:
+    def __init__(self, rng: Random, small_buffers: float, distance: float, usual_resets: float) -> None:
         self.rng = rng
-        self.small_buffers, self.distance = small_buffers, distance
-        self.storms = self.resets = 0.0
+        self.small_buffers, self.distance, self.usual_resets = small_buffers, distance, usual_resets
+        self.storms, self.resets = 0.0, usual_resets
         self.own_lag = distance
 
     def delay(self) -> float:

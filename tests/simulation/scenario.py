@@ -22,7 +22,7 @@ class Scenario:
         verify: the setting `answers.verify`.
         limit: the setting `policies.group_max_size.limit`; None without the policy.
         partitions, initial_delay, eager: see `Kafka`.
-        small_buffers, distance: see `Weather`.
+        small_buffers, distance, resets: see `Weather`.
         admins: how many clients remove members and delete groups.
         watchers: how many clients ask about a group in the moments in which it changes; curiosity: the share of these
             moments in which they ask.
@@ -52,6 +52,7 @@ class Scenario:
     eager: bool
     small_buffers: float
     distance: float
+    resets: float
     admins: int
     watchers: int
     curiosity: float
@@ -67,7 +68,7 @@ class Scenario:
         """Returns the scenario of a seed. It has some of these kinds of faults."""
         rng = Random(f"{seed}:scenario")
         faults = frozenset(each for each in sorted(kinds) if rng.random() < 0.5)
-        exclusive, reads_log = rng.random() < 0.75, rng.random() < 0.7
+        exclusive, reads_log = rng.random() < 0.75, rng.random() < 0.6
         if exclusive:
             faults -= {"bypass"}
         if not reads_log:
@@ -90,7 +91,8 @@ class Scenario:
             initial_delay=rng.choice((0.0, 3.0)),
             eager=rng.random() < 0.5,
             small_buffers=rng.choice((0.0, 0.1, 0.7)),
-            distance=rng.choice((0.0, 0.0, 0.05, 0.5)),
+            distance=rng.choice((0.0, 0.05, 0.5)),
+            resets=rng.choice((0.0, 0.01, 0.05)),
             admins=rng.choice((0, 1)),
             watchers=rng.choice((1, 2, 3)),
             curiosity=rng.choice((0.05, 0.2, 0.5)),

@@ -48,7 +48,6 @@ class World:
         joins: the last joins of each group.
         left_to_broker: questions of askers that the broker has answered.
         limit: the group.max.size that is in force.
-        highest_limit: the highest limit that was in force.
     """
 
     def __init__(self, scenario: Scenario, wall_time: WallTime, timeline: Timeline) -> None:
@@ -56,7 +55,7 @@ class World:
         seed = scenario.seed
         self.timeline = timeline
         timeline.settle = self.settle
-        self.weather = Weather(Random(f"{seed}:weather"), scenario.small_buffers, scenario.distance)
+        self.weather = Weather(Random(f"{seed}:weather"), scenario.small_buffers, scenario.distance, scenario.resets)
         self.network = Network(self.timeline, self.weather)
         self.kafka = Kafka(
             self.timeline,
@@ -66,7 +65,7 @@ class World:
             eager=scenario.eager,
         )
         self.kafka.history.ignores_errors = not scenario.reads_log
-        self.limit = self.highest_limit = scenario.limit
+        self.limit = scenario.limit
         self._limits = [(-math.inf, scenario.limit or 0)]
         """The limits that were in force, each with the time at which it came into force."""
         self.checker = Checker(self.kafka.history, scenario.limit)
@@ -237,7 +236,7 @@ class World:
             raise Violation(f"a request of {header.client_id} is on the connection of {connection.owner}")
         connection.owner = header.client_id
         sent.effect, sent.connection = effect, connection
-        if isinstance(sent.request, JoinGroupRequest) and self.highest_limit is not None:
+        if isinstance(sent.request, JoinGroupRequest) and self.limit is not None:
             if sent.arrived_at is None or sent.arrived_at <= self._sidecar_changed_at:
                 self._unsure.add(sent.request.group_id)  # A sidecar that has ended has forwarded the join.
             self._check_admitted(sent, sent.request)
@@ -245,7 +244,6 @@ class World:
     def set_limit(self, limit: int) -> None:
         """Changes the limit in the settings. The sidecar reads them afterwards."""
         self.limit = limit
-        self.highest_limit = max(limit, self.highest_limit or 0)
         self._limits.append((self.timeline.now, limit))
 
     def _limits_since(self, since: float) -> list[int]:
@@ -302,7 +300,7 @@ class World:
 
     def too_large(self) -> list[str]:
         """Returns the stable groups above the limit. The sidecar must shrink them."""
-        limit = self.highest_limit
+        limit = self.limit
         return [] if limit is None else [each for each, size in self.kafka.sizes().items() if size > limit]
 
     def check_always(self) -> None:
