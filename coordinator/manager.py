@@ -313,7 +313,7 @@ class GroupMetadataManager:
         roster_complete = group is not None and group.incomplete_reason is None
         facts = self._bypasses.described(event, now) + self._describe(event, now)
         if (group := self._cache.group(event.group_id)) is not None:
-            if not self._lacks_instance_ids(event):  # Without them, a static member counts twice: as a join, and as new.
+            if not self._lacks_instance_ids(event):  # A static member would count twice: as a join, and as new.
                 apply(group, SizeDescribed(event, before, roster_complete), now)
             self._forget_unless_real(group)
         elif event.state is GroupState.DEAD:

@@ -63,22 +63,20 @@ class BrokerConnection:
                 return
             frame, self._buffer = self._buffer[4:end], self._buffer[end:]
             self._is_busy = True
-            reset = self._kafka.reset(self)
+            reset = self._kafka.reset(self, int.from_bytes(frame[:2], "big"))
             self.was_reset |= reset is not None
             match reset:
                 case Reset.BEFORE:
-                    return self.cut()
+                    self.cut()
                 case Reset.LATE:
-                    return self._handle_late(frame)
-                case Reset.AFTER:
-                    self._loses_reply = True
-            self._handle(frame)
+                    self._handle_late(frame)
+                case _:
+                    self._loses_reply = reset is Reset.AFTER
+                    self._handle(frame)
         if self._has_ended and not self._is_busy and self._is_open:
             self._is_open = False
             self._kafka.forget(self)
             self.link.half_close()
-
-        return None
 
     def _handle(self, frame: bytes) -> None:
         try:

@@ -108,7 +108,7 @@ async def _storm(faults: Faults) -> None:
 async def _resets(faults: Faults) -> None:
     """For some seconds, connections break while a request is on its way between the sidecar and the broker."""
     weather = faults.world.weather
-    weather.resets = faults.rng.choice((0.1, 0.3))
+    weather.resets = faults.rng.choice((0.05, 0.15))
 
     def end() -> None:
         weather.resets = weather.usual_resets

@@ -78,7 +78,7 @@ class Kafka:
         on_replied: called with the header of each request and its reply.
         on_changed: called with the group id after each change of a group.
         on_completed: called with the group id, the generation and the number of members of each new generation.
-        reset: returns when the connection of the next request breaks; None if it does not.
+        reset: returns when the connection of the next request, which has this API key, breaks; None if it does not.
     """
 
     def __init__(self, timeline: Timeline, rng: Random, *, partitions: int, initial_delay: float, eager: bool) -> None:
@@ -94,7 +94,7 @@ class Kafka:
         self.on_replied: Callable[[RequestHeader, bytes], None] = lambda header, reply: None
         self.on_completed: Callable[[str, int, int], None] = lambda group_id, generation, size: None
         self.on_changed: Callable[[str], None] = lambda group_id: None
-        self.reset: Callable[[BrokerConnection], Reset | None] = lambda connection: None
+        self.reset: Callable[[BrokerConnection, int], Reset | None] = lambda connection, api_key: None
         self._parked: dict[str, list[tuple[float, int]]] = {}
         """How many joins of each group were parked, from which time on."""
         self._loading_until: dict[int, float] = {}

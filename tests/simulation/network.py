@@ -77,9 +77,12 @@ class Weather:
             return self.rng.uniform(CALM_SECONDS, LONGEST_DELAY)
         return self.rng.uniform(0.2, 2.0) * CALM_SECONDS
 
-    def reset(self) -> Reset | None:
-        """Returns when the connection of the next request breaks; None if it does not."""
-        return self.rng.choice((*Reset,)) if self.resets and self.rng.random() < self.resets else None
+    def reset(self, times: int) -> Reset | None:
+        """Returns when the connection of the next request breaks; None if it does not.
+
+        `times`: how many times more often than usual it breaks.
+        """
+        return self.rng.choice((*Reset,)) if self.resets and self.rng.random() < self.resets * times else None
 
     def own_delay(self) -> float:
         """Returns the seconds that the next chunk takes from the broker to the sidecar on an own connection."""

@@ -5,6 +5,7 @@ from collections import defaultdict, deque
 from itertools import count
 from random import Random
 
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.headers import RequestHeader
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.schema import Struct
@@ -32,6 +33,18 @@ AWARE_SECONDS = 2.0
 """A sidecar must know that a group is full if the group has been full and stable for this many seconds."""
 LOST_SECONDS = LOST_REQUEST_SECONDS + 0.2
 """A join whose connection has ended may count towards the size of a group for this many seconds."""
+RARE_APIS = (
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+)
+"""APIs with few requests."""
+RARE_RESETS = 6
+"""How many times more often a connection breaks at a request of these APIs than at another one."""
 MAX_JOINS = 50
 """How many joins of a group are kept to check refusals."""
 MAX_TABLE_ENTRIES = 500
@@ -185,7 +198,8 @@ class World:
         if is_joining:  # Only parked joins count, and those that may become parked. A lost join may be parked for long.
             members = self.kafka.most_parked(request.group_id, since - AWARE_SECONDS)
             others = sum(
-                (each.ended_at > now - LOST_SECONDS and not each.is_parked) or (each.is_lost and each.effect is not None)
+                (each.ended_at > now - LOST_SECONDS and not each.is_parked)
+                or (each.is_lost and each.effect is not None)
                 for each in joins
             )
         if members + others < limit:
@@ -277,8 +291,10 @@ class World:
                 led = [each for each in shown if each in numbers and not self.kafka.error_of(each)]
                 sent.seen = {group_id: numbers[group_id] for group_id in led}
 
-    def _reset(self, connection: BrokerConnection) -> Reset | None:
-        return self.weather.reset() if isinstance(connection.link, Link) else None
+    def _reset(self, connection: BrokerConnection, api_key: int) -> Reset | None:
+        if not isinstance(connection.link, Link):
+            return None
+        return self.weather.reset(RARE_RESETS if api_key in RARE_APIS else 1)
 
     def _completed(self, group_id: str, generation: int, size: int) -> None:
         self.timeline.note(f"broker completes generation {generation} of {group_id} with {size} members")

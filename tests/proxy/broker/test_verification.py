@@ -478,9 +478,7 @@ async def test_unstable_copy_is_inconclusive(autojump_clock: MockClock, copy: Co
     assert copy.manager.told == []
 
 
-async def test_copy_that_lags_at_first_is_inconclusive(
-    autojump_clock: MockClock, copy: Copy, lines: list[Any]
-) -> None:
+async def test_copy_that_lags_at_first_is_inconclusive(autojump_clock: MockClock, copy: Copy, lines: list[Any]) -> None:
     """A window that begins while the copy lags behind gives no verdict, even if the copy has caught up at its end.
 
     The copy then skips to the newest value (seed 12 of the simulation).
