@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 SESSION_MS, REBALANCE_MS = 10_000, 15_000
 HEARTBEAT_SECONDS = 1.0
-LONG_ABSENCES = 0.2
+RESTARTS = 0.25
+"""The share of broken connections after which the member has ended, and starts without its member id."""
+LONG_ABSENCES = 0.1
 """The share of broken connections after which a member stays away for about as long as its session lasts."""
 
 DELETED_GROUPS = 0.4
@@ -57,7 +59,7 @@ class Member(SimulatedClient):
     def lost(self) -> None:
         """See SimulatedClient. Sometimes the client has ended, and starts without its member id."""
         self._beats += 1
-        if self.rng.random() < 0.5:
+        if self.rng.random() < RESTARTS:
             self._forget()
 
     def away_seconds(self) -> float:

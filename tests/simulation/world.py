@@ -35,7 +35,6 @@ LOST_SECONDS = LOST_REQUEST_SECONDS + 0.2
 """A join whose connection has ended may count towards the size of a group for this many seconds."""
 RARE_APIS = (
     ApiKey.JOIN_GROUP,
-    ApiKey.SYNC_GROUP,
     ApiKey.LEAVE_GROUP,
     ApiKey.DELETE_GROUPS,
     ApiKey.OFFSET_DELETE,
@@ -43,7 +42,7 @@ RARE_APIS = (
     ApiKey.END_TXN,
 )
 """APIs with few requests."""
-RARE_RESETS = 6
+RARE_RESETS = 4
 """How many times more often a connection breaks at a request of these APIs than at another one."""
 MAX_JOINS = 50
 """How many joins of a group are kept to check refusals."""
