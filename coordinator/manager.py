@@ -75,8 +75,8 @@ class GroupMetadataManager:
         default_assignor: the broker's assignor for KIP-848 groups whose members name none; None if unknown.
         sends_error_messages: whether the broker's reply about a missing KIP-848 group has an error message; None if
             unknown.
-        describes_instance_ids: whether the broker is known to describe groups with the instance ids of their members.
-            If so, the copy learns no members from a description without these ids.
+        describes_instance_ids: whether the broker describes groups with the instance ids of their members; true while
+            that is unknown. If so, the copy learns no members from a description without these ids.
 
     Times are in seconds since the epoch, from a clock that does not jump.
     """
@@ -96,7 +96,7 @@ class GroupMetadataManager:
         self.log_bounds = LogBounds(max_offsets)
         self.default_assignor: str | None = None
         self.sends_error_messages: bool | None = None
-        self.describes_instance_ids = False
+        self.describes_instance_ids = True
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
             **dict.fromkeys(WIRE_RULES, self._group_changed),
             **OffsetRules(self._cache, self.log).rules,

@@ -48,7 +48,6 @@ def test_description_without_instance_ids_counts_no_join() -> None:
     Otherwise, a join that the broker accepts would be refused (seed 5 of the simulation).
     """
     world = World(Broker(initial_delay=3.0))
-    world.manager.describes_instance_ids = True
     member = Client(world, "a", "g", "i")
     member.join()
     world.handle(member.connection)
@@ -69,9 +68,11 @@ def _forgotten_member(world: World, instance_id: str | None) -> Client:
 
 
 def test_description_without_instance_ids() -> None:
-    """The copy learns no static member without its instance id from a description (seed 6 of the simulation)."""
+    """The copy learns no static member without its instance id from a description (seed 6 of the simulation).
+
+    This also holds before the sidecar has learnt the broker's versions (seed 39).
+    """
     world = World(Broker())
-    world.manager.describes_instance_ids = True
     member = _forgotten_member(world, "i")
     assert world.view().fallback_reason is not None
     world.describe()
@@ -167,6 +168,7 @@ def test_metadata_of_logged_generation() -> None:
 def test_old_broker_has_no_instance_ids() -> None:
     """The copy learns members from a broker that cannot describe instance ids."""
     world = World(Broker())
+    world.manager.describes_instance_ids = False
     member = _forgotten_member(world, None)
     assert world.view().fallback_reason is None
     assert [each.member_id for each in world.view().members] == [member.member_id]

@@ -46,6 +46,9 @@ class Asker(Protocol):
     name: str
     host: str
 
+    def disconnect(self) -> None:
+        """Closes the connection at once."""
+
 
 @dataclass
 class Sent:
@@ -57,6 +60,7 @@ class Sent:
         effect: what it changed at the broker; None if the broker has not received it.
         broker_reply: the frame that the broker sent, with its length; None if it has not.
         seen: for a question, how many states each of its groups had had when the broker answered.
+        handled_at: when the broker has handled it; infinite before.
         ended_at: when it got its reply or its connection ended; infinite before.
         is_lost: whether its connection ended before the reply.
         connection: the connection on which the broker has received it; None if the broker has not.
@@ -73,6 +77,7 @@ class Sent:
     effect: Effect | None = None
     broker_reply: bytes | None = None
     seen: dict[str, int] = field(default_factory=dict)
+    handled_at: float = math.inf
     ended_at: float = math.inf
     is_lost: bool = False
     connection: BrokerConnection | None = None

@@ -239,10 +239,13 @@ class Kafka:
         """Returns the groups that the broker has."""
         return tuple(self._model.groups)
 
-    def is_kept(self, group_id: str) -> bool:
-        """Whether a group exists and is not one that the broker removes soon: an empty group without offsets."""
+    def is_kept(self, group_id: str, *, for_offsets: bool) -> bool:
+        """Whether a group exists and is not one that the broker removes soon: an empty group without offsets.
+
+        `for_offsets`: whether offsets count. If not, no empty group is kept.
+        """
         group = self._model.groups.get(group_id)
-        return group is not None and (group.state != EMPTY or bool(group.offsets))
+        return group is not None and (group.state != EMPTY or (for_offsets and bool(group.offsets)))
 
     def knows_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group has a member with this id, or waits for its join."""

@@ -83,10 +83,12 @@ class Asker(Looping):
         Leaves out groups that the broker may remove soon, because the sidecar leaves them to the broker.
 
         `learns`: whether the sidecar may need the broker's answer to an earlier question, as it does for offsets if it
-        does not read the log, and for groups that the broker has removed.
+        does not read the log, and for groups that the broker has removed. Without offsets, it cannot know
+            whether the broker keeps an empty group.
         """
         scenario, questions = self.world.scenario, list[Question]()
-        kept = [each for each in self._groups if self.world.kafka.is_kept(each)]
+        knows_offsets = scenario.reads_log or learns
+        kept = [each for each in self._groups if self.world.kafka.is_kept(each, for_offsets=knows_offsets)]
         dead = [each for each in self._groups if each not in self.world.kafka.groups()]
         known = kept + dead if learns else kept
         if scenario.reads_log or (scenario.exclusive and learns):

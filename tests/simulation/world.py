@@ -209,7 +209,14 @@ class World:
             raise Violation(f"the rebalance of {request.group_id} waits for {request.member_id}, which was refused")
 
     def no_reply(self, sent: Sent) -> None:
-        """A client has waited too long for a reply. Raises Violation."""
+        """A client has waited too long for a reply. Raises Violation, unless a lost join of the same client came later.
+
+        The broker then replies only to that join.
+        """
+        others = self.joins[sent.request.group_id] if isinstance(sent.request, JoinGroupRequest) else ()
+        if any(each.client is sent.client and each.is_lost and each.handled_at > sent.handled_at for each in others):
+            sent.client.disconnect()
+            return
         name = type(sent.request).__name__
         raise Violation(f"{sent.client.name} gets no reply to {name} {sent.correlation} of {sent.sent_at:.6f}")
 
@@ -248,7 +255,7 @@ class World:
         if connection.owner not in (None, header.client_id):
             raise Violation(f"a request of {header.client_id} is on the connection of {connection.owner}")
         connection.owner = header.client_id
-        sent.effect, sent.connection = effect, connection
+        sent.effect, sent.connection, sent.handled_at = effect, connection, self.timeline.now
         if isinstance(sent.request, JoinGroupRequest) and self.limit is not None:
             if sent.arrived_at is None or sent.arrived_at <= self._sidecar_changed_at:
                 self._unsure.add(sent.request.group_id)  # A sidecar that has ended has forwarded the join.
