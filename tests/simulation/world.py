@@ -16,7 +16,7 @@ from tests.coordinator.model_groups import PREPARING, STABLE
 from tests.simulation.broker_connection import BrokerConnection
 from tests.simulation.checker import Checker, Sent, aspect_of
 from tests.simulation.client import SimulatedClient
-from tests.simulation.group_replies import groups_of, is_question
+from tests.simulation.group_replies import groups_of, groups_shown, is_question
 from tests.simulation.history import Effect
 from tests.simulation.kafka import Kafka
 from tests.simulation.members import Member
@@ -293,7 +293,7 @@ class World:
                 numbers, groups = self.kafka.history.numbers(), groups_of(sent.request, sent.version)
                 # A list shows nothing of the groups that it lacks. The sidecar notices a move of the coordinator by the
                 # log, not by the broker's errors.
-                shown = groups or self.kafka.groups()
+                shown = groups_shown(sent.request, sent.version) if groups else self.kafka.groups()
                 led = [each for each in shown if each in numbers and not self.kafka.error_of(each)]
                 sent.seen = {group_id: numbers[group_id] for group_id in led}
 
