@@ -193,6 +193,24 @@ def test_instance_id_from_own_join() -> None:
     assert {each.client_id: each.instance_id for each in world.view().members} == {"a": None, "b": "i"}
 
 
+def test_late_record_of_described_group() -> None:
+    """The log shows a generation after the broker has described the rebalance that followed (seed 12).
+
+    The description has no generation, so the copy cannot know which of the two is newer.
+    """
+    world = World(Broker())
+    world.read_log()
+    member, lost = Client(world, "a", "g"), Client(world, "b", "g", version=2)
+    world.gather(member)
+    lost.join()
+    world.lose(lost.connection)
+    world.handle_lost(0)
+    world.pass_time(1.5)
+    world.describe()
+    world.tail.catch_up(world.now())
+    assert world.view().fallback_reason is not None
+
+
 def test_uncertain_member_needs_description() -> None:
     """The sidecar asks for a description of a group with a member whose client id is uncertain (seed 22).
 
