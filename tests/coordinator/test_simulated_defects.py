@@ -200,6 +200,7 @@ def test_late_record_of_described_group() -> None:
     """
     world = World(Broker())
     world.read_log()
+    world.tail.catch_up(world.now())
     member, lost = Client(world, "a", "g"), Client(world, "b", "g", version=2)
     world.gather(member)
     lost.join()
