@@ -37,7 +37,8 @@ class Faults:
                         await KINDS[kind](self)
                         self.world.settle()
         weather = self.world.weather
-        weather.storms, weather.resets, weather.own_lag = 0.0, 0.0, weather.distance
+        weather.storms = weather.resets = weather.usual_resets = 0.0
+        weather.own_lag = weather.distance
 
     def client(self) -> SimulatedClient:
         """Returns any client, and more often one that waits for a reply, such as a member whose join is parked."""
