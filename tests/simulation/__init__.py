@@ -8,7 +8,6 @@
 - `history`: the states that the broker had
 - `client`, `members`, `others`, `questions`: the clients
 - `checker`: compares replies with what the broker could have answered
-- `reported`: compares what the sidecar reports about rebalances with the broker's
 - `scenario`: what a seed stands for
 - `faults`: what goes wrong
 - `world`: puts a run together

@@ -252,11 +252,6 @@ class Kafka:
         group = self._model.groups.get(group_id)
         return group is not None and (member_id in group.members or member_id in group.pending)
 
-    def size_of(self, group_id: str) -> int:
-        """Returns how many members a group has."""
-        group = self._model.groups.get(group_id)
-        return len(group.members) if group else 0
-
     def sizes(self) -> dict[str, int]:
         """Returns how many members each group has that is stable."""
         groups = self._model.groups

@@ -14,14 +14,12 @@ from unittest.mock import patch
 import structlog
 import trio
 
-from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.proxy.broker.kafka_client import BrokerUnreachable
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.listeners.acceptor import Acceptor
 from group_sidecar.proxy.listeners.ports import OpenPorts
 from group_sidecar.proxy.runtime.addresses import Address
-from group_sidecar.proxy.runtime.event_log import EventLog
 from group_sidecar.proxy.sidecar import Sidecar
 from tests.simulation.kafka import Kafka
 from tests.simulation.network import Network, OwnStream
@@ -115,7 +113,6 @@ class SidecarHost:
         sidecar: the sidecar that runs, or None.
         errors: the lines with level error that the sidecars have logged.
         on_change: called whenever a sidecar has started or ended.
-        on_fact: called with each fact that a sidecar reports.
     """
 
     def __init__(self, network: Network, kafka: Kafka, rng: Random, read_config: Callable[[], Config]) -> None:
@@ -123,7 +120,6 @@ class SidecarHost:
         self.sidecar: Sidecar | None = None
         self.errors: list[str] = []
         self.on_change: Callable[[], None] = lambda: None
-        self.on_fact: Callable[[Fact], None] = lambda fact: None
         self.listener: Listener | None = None
         self._poller: Poller
         self._epoll: ShuffledEpoll
@@ -141,7 +137,6 @@ class SidecarHost:
                 ("group_sidecar.proxy.listeners.server.start_connect", self._start_connect),
                 ("group_sidecar.proxy.listeners.acceptor.start_connect", self._start_connect),
                 ("group_sidecar.proxy.broker.kafka_client._open", self._open),
-                ("group_sidecar.proxy.runtime.event_log.EventLog.observe", self._observer()),
             ):
                 patches.enter_context(patch(target, replacement))
             before = structlog.get_config()
@@ -150,15 +145,6 @@ class SidecarHost:
                 yield
             finally:
                 structlog.configure(**before)
-
-    def _observer(self) -> Callable[[EventLog, Fact], None]:
-        observe = EventLog.observe
-
-        def observed(event_log: EventLog, fact: Fact) -> None:
-            observe(event_log, fact)
-            self.on_fact(fact)
-
-        return observed
 
     def _keep_line(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
         differs = event.get("event") == DIFFERENCE and not self._kafka.history.ignores_errors

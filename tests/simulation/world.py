@@ -22,7 +22,6 @@ from tests.simulation.kafka import Kafka
 from tests.simulation.members import Member
 from tests.simulation.network import Link, Network, Reset, Weather
 from tests.simulation.others import Admin, Asker, Committer, Producer, Transactor, Watcher
-from tests.simulation.reported import ReportedFacts
 from tests.simulation.scenario import Scenario
 from tests.simulation.sidecar_host import LISTEN, UPSTREAM, SidecarHost
 from tests.simulation.timeline import Timeline, Violation
@@ -95,8 +94,6 @@ class World:
         self._unsure: set[str] = set()
         """Groups that were rebalancing when a sidecar started or ended, so that it cannot know who waits."""
         self.host.on_change = self._sidecar_changed
-        self.facts = ReportedFacts()
-        self.host.on_fact = self.facts.check
         self.groups = (*MEMBER_GROUPS, *PLAIN_GROUPS, *[TRANSACTIONAL_GROUP] * bool(scenario.transactors))
         for group_id in self.groups:
             self.kafka.know(group_id)
@@ -304,7 +301,6 @@ class World:
 
     def _completed(self, group_id: str, generation: int, size: int) -> None:
         self.timeline.note(f"broker completes generation {generation} of {group_id} with {size} members")
-        self.facts.completed(group_id, generation, size, self.kafka.size_of(group_id))
         is_sure = group_id not in self._unsure
         self._unsure.discard(group_id)
         if self.limit is not None and is_sure:
@@ -329,8 +325,6 @@ class World:
         """Checks what must hold at any time."""
         if self.host.errors:
             raise Violation(f"the sidecar has logged an error: {self.host.errors[0]}")
-        if self.facts.wrong:
-            raise Violation(self.facts.wrong)
 
     def settle(self) -> None:
         """Lets the sidecar do what it can do now, and checks what must hold."""
