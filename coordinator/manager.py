@@ -42,7 +42,13 @@ from group_sidecar.coordinator.rules.apply import QUIET, WIRE_RULES, apply, appl
 from group_sidecar.coordinator.rules.bypasses import Bypasses
 from group_sidecar.coordinator.rules.commits import OffsetRules
 from group_sidecar.coordinator.rules.group_existence import GroupExistence
-from group_sidecar.coordinator.rules.internal_events import MembersOrdered, MetadataDropped, SizeDescribed, TimePassed
+from group_sidecar.coordinator.rules.internal_events import (
+    InstanceIdsMissing,
+    MembersOrdered,
+    MetadataDropped,
+    SizeDescribed,
+    TimePassed,
+)
 from group_sidecar.coordinator.state.bounded_table import TableSize
 from group_sidecar.coordinator.state.confidence import Confidence, Question
 from group_sidecar.coordinator.state.exclusivity import Exclusivity
@@ -315,7 +321,7 @@ class GroupMetadataManager:
         facts = self._bypasses.described(event, now) + self._describe(event, now)
         if (group := self._cache.group(event.group_id)) is not None:
             if self.describes_instance_ids is None and _lacks_instance_ids(event):
-                group.doubt(now)
+                apply(group, InstanceIdsMissing(), now)
             if not (self.describes_instance_ids and _lacks_instance_ids(event)):
                 # Otherwise, a static member would count twice: as a join, and as new.
                 apply(group, SizeDescribed(event, before, roster_complete), now)
