@@ -42,7 +42,13 @@ from group_sidecar.coordinator.rules.apply import QUIET, WIRE_RULES, apply, appl
 from group_sidecar.coordinator.rules.bypasses import Bypasses
 from group_sidecar.coordinator.rules.commits import OffsetRules
 from group_sidecar.coordinator.rules.group_existence import GroupExistence
-from group_sidecar.coordinator.rules.internal_events import MembersOrdered, MetadataDropped, SizeDescribed, TimePassed
+from group_sidecar.coordinator.rules.internal_events import (
+    InstanceIdsMissing,
+    MembersOrdered,
+    MetadataDropped,
+    SizeDescribed,
+    TimePassed,
+)
 from group_sidecar.coordinator.state.bounded_table import TableSize
 from group_sidecar.coordinator.state.confidence import Confidence, Question
 from group_sidecar.coordinator.state.exclusivity import Exclusivity
@@ -75,8 +81,9 @@ class GroupMetadataManager:
         default_assignor: the broker's assignor for KIP-848 groups whose members name none; None if unknown.
         sends_error_messages: whether the broker's reply about a missing KIP-848 group has an error message; None if
             unknown.
-        describes_instance_ids: whether the broker is known to describe groups with the instance ids of their members.
-            If so, the copy learns no members from a description without these ids.
+        describes_instance_ids: whether the broker describes groups with the instance ids of their members; None if
+            unknown. If so, the copy learns no members from a description without these ids. If unknown, the copy doubts
+            members that it learns from such a description.
 
     Times are in seconds since the epoch, from a clock that does not jump.
     """
@@ -96,7 +103,7 @@ class GroupMetadataManager:
         self.log_bounds = LogBounds(max_offsets)
         self.default_assignor: str | None = None
         self.sends_error_messages: bool | None = None
-        self.describes_instance_ids = False
+        self.describes_instance_ids: bool | None = None
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
             **dict.fromkeys(WIRE_RULES, self._group_changed),
             **OffsetRules(self._cache, self.log).rules,
@@ -313,7 +320,11 @@ class GroupMetadataManager:
         roster_complete = group is not None and group.incomplete_reason is None
         facts = self._bypasses.described(event, now) + self._describe(event, now)
         if (group := self._cache.group(event.group_id)) is not None:
-            apply(group, SizeDescribed(event, before, roster_complete), now)
+            if self.describes_instance_ids is None and _lacks_instance_ids(event):
+                apply(group, InstanceIdsMissing(), now)
+            if not (self.describes_instance_ids and _lacks_instance_ids(event)):
+                # Otherwise, a static member would count twice: as a join, and as new.
+                apply(group, SizeDescribed(event, before, roster_complete), now)
             self._forget_unless_real(group)
         elif event.state is GroupState.DEAD:
             self._existence.note_missing(event, now)
@@ -322,7 +333,7 @@ class GroupMetadataManager:
     def _describe(self, event: GroupDescribed, now: float) -> list[Fact]:
         offsets = self._cache.group_offsets(event.group_id)
         made_since = event.state is GroupState.DEAD and offsets is not None and offsets.changed_at > event.sent_at
-        lacks_instance_ids = self.describes_instance_ids and bool(event.members) and not event.has_instance_ids
+        lacks_instance_ids = self.describes_instance_ids and _lacks_instance_ids(event)
         if made_since or lacks_instance_ids or event.as_of != self.changes_of(event.group_id)[0]:
             return []
         return self._group_changed(self.log.interpret_description(event), now)
@@ -474,6 +485,10 @@ class GroupMetadataManager:
     def trust(self, group_id: str) -> None:
         """Ends the distrust of a group, because verification found no difference to the broker."""
         self._cache.trust(group_id)
+
+
+def _lacks_instance_ids(event: GroupDescribed) -> bool:
+    return bool(event.members) and not event.has_instance_ids
 
 
 def _listed_form(group: Group) -> tuple[object, ...]:

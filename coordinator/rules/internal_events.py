@@ -95,6 +95,11 @@ class RequestsCrossed(InternalEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceIdsMissing(InternalEvent):
+    """The broker has described members perhaps without their instance ids."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed(InternalEvent):
     """Time has passed, so sessions and other deadlines may have expired."""
 

@@ -98,7 +98,7 @@ def _take_generation(group: Group, value: GroupMetadataValue, now: float, *, is_
     if not known or value.generation > group.generation:
         described = known and group.generation == UNKNOWN_GENERATION
         facts = _adopt_with_facts(group, value, now) if is_live else _adopt(group, value, now)
-        if described and not is_live:
+        if described:
             group.doubt(now)  # A description by the broker may be newer than this record.
         if converted and value.members:
             group.doubt(now)  # The broker rebalances a group that it converts (`convertToClassicGroup`).

@@ -45,6 +45,7 @@ from group_sidecar.coordinator.rules.fact_builder import (
     member_noticed_facts,
 )
 from group_sidecar.coordinator.rules.internal_events import (
+    InstanceIdsMissing,
     MembersOrdered,
     MetadataDropped,
     RequestsCrossed,
@@ -400,6 +401,12 @@ def size_described(group: Group, event: SizeDescribed, now: float) -> list[Fact]
 def metadata_dropped(group: Group, event: MetadataDropped, now: float) -> list[Fact]:
     """Notes that metadata and assignments of members are missing."""
     group.completeness.drop_metadata()
+    return []
+
+
+def instance_ids_missing(group: Group, event: InstanceIdsMissing, now: float) -> list[Fact]:
+    """Puts the group in doubt, because its members may have instance ids that the description lacks."""
+    group.doubt(now)
     return []
 
 

@@ -111,6 +111,14 @@ class Completeness:
         """Returns the time after which no request of unknown content or effect can change the group."""
         return max(self.lost_until, self._unread_writes.until_of(group_id))
 
+    def identifies_members(self, roster: Roster, changes: int) -> bool:
+        """Whether the client id and the host of every member are known. `changes`: see `reason`."""
+        if self._complete_at != changes:
+            if not all(member.client_host and member.certain for member in roster.members.values()):
+                return False
+            self._complete_at = changes
+        return True
+
     def reason(
         self, lifecycle: Lifecycle, logged_state: LoggedState, roster: Roster, *, joins: bool, changes: int, now: float
     ) -> FallbackReason | None:
@@ -127,8 +135,6 @@ class Completeness:
             return FallbackReason.IN_DOUBT
         if lifecycle.state is GroupState.STABLE and not lifecycle.assignments_known:
             return FallbackReason.IN_DOUBT
-        if self._complete_at != changes:
-            if not all(member.client_host and member.certain for member in roster.members.values()):
-                return FallbackReason.COLD
-            self._complete_at = changes
+        if not self.identifies_members(roster, changes):
+            return FallbackReason.COLD
         return None if now <= roster.earliest_timeout(changes, now) else FallbackReason.IN_DOUBT

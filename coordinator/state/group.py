@@ -381,7 +381,11 @@ class Group:
     @property
     def unsettled(self) -> bool:
         """Whether a description by the broker would make the group complete."""
-        return self.incomplete_reason is not None and self.kind is GroupKind.CLASSIC and not self.joins
+        if self.kind is not GroupKind.CLASSIC or self.joins:
+            return False
+        if self.incomplete_reason is not None:
+            return True
+        return self.state is STABLE and not self.completeness.identifies_members(self.roster, self.changes)
 
     def expired_members(self, now: float) -> list[Member]:
         """Returns the members that the broker must have removed.

@@ -42,6 +42,31 @@ def _describe_without_instance_ids(world: World) -> None:
     world.deliver(asker)
 
 
+def test_description_before_versions_are_known() -> None:
+    """Before the sidecar knows the broker's versions, a description without instance ids leaves a doubt (seed 39)."""
+    world = World(Broker())
+    _forgotten_member(world, "i")
+    assert world.view().fallback_reason is not None
+    world.describe()
+    assert world.view().fallback_reason is None
+    assert [each.instance_id for each in world.view().members] == ["i"]
+
+
+def test_description_without_instance_ids_counts_no_join() -> None:
+    """A static member whose join is parked counts once, although a description shows it without its instance id.
+
+    Otherwise, a join that the broker accepts would be refused (seed 5 of the simulation).
+    """
+    world = World(Broker(initial_delay=3.0))
+    world.manager.describes_instance_ids = True
+    member = Client(world, "a", "g", "i")
+    member.join()
+    world.handle(member.connection)
+    _describe_without_instance_ids(world)
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.state, occupancy.parked) == (GroupState.PREPARING_REBALANCE, 1)
+
+
 def _forgotten_member(world: World, instance_id: str | None) -> Client:
     """The copy forgets group g, whose only member goes on."""
     member = Client(world, "a", "g", instance_id)
@@ -152,6 +177,7 @@ def test_metadata_of_logged_generation() -> None:
 def test_old_broker_has_no_instance_ids() -> None:
     """The copy learns members from a broker that cannot describe instance ids."""
     world = World(Broker())
+    world.manager.describes_instance_ids = False
     member = _forgotten_member(world, None)
     assert world.view().fallback_reason is None
     assert [each.member_id for each in world.view().members] == [member.member_id]
@@ -174,6 +200,43 @@ def test_instance_id_from_own_join() -> None:
     world.gather(leader, member)
     assert world.view().fallback_reason is None
     assert {each.client_id: each.instance_id for each in world.view().members} == {"a": None, "b": "i"}
+
+
+def test_late_record_of_described_group() -> None:
+    """The log shows a generation after the broker has described the rebalance that followed (seed 12).
+
+    The description has no generation, so the copy cannot know which of the two is newer.
+    """
+    world = World(Broker())
+    world.read_log()
+    world.tail.catch_up(world.now())
+    member, lost = Client(world, "a", "g"), Client(world, "b", "g", version=2)
+    world.gather(member)
+    lost.join()
+    world.lose(lost.connection)
+    world.handle_lost(0)
+    world.pass_time(1.5)
+    world.describe()
+    world.tail.catch_up(world.now())
+    assert world.view().fallback_reason is not None
+
+
+def test_uncertain_member_needs_description() -> None:
+    """The sidecar asks for a description of a group with a member whose client id is uncertain (seed 22).
+
+    The broker keeps the client id of a fenced static member, and the copy did not know that member when it was fenced.
+    """
+    world = World(Broker())
+    world.gather(Client(world, "a", "g", "i"))
+    world.manager.set_existing_groups(("g",))
+    world.manager.forget_group_state("g", world.now())
+    member = Client(world, "b", "g", "i")
+    world.gather(member)
+    assert world.view().fallback_reason is not None
+    assert [*world.manager.unsettled()] == [["g"]]
+    world.describe()
+    assert world.view().fallback_reason is None
+    assert [*world.manager.unsettled()] == [[]]
 
 
 def _send_commit(world: World, offset: int, partition: int = 0) -> Connection:

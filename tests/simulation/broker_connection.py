@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.history import Effect
+from tests.simulation.network import Reset
 
 if TYPE_CHECKING:
     from tests.simulation.kafka import Kafka
@@ -19,6 +20,7 @@ class BrokerConnection:
     Attributes:
         link: carries replies to the sidecar.
         owner: the client whose requests arrive here; None before the first.
+        was_reset: whether the connection has broken by `Reset`, or will do so when the broker has the next reply.
     """
 
     def __init__(self, kafka: "Kafka", link: Any) -> None:
@@ -28,6 +30,7 @@ class BrokerConnection:
         self.owner: str | None = None
         self._is_busy = self._has_ended = self._is_lost = False
         self._is_open = True
+        self._loses_reply = self.was_reset = False
 
     def lost(self) -> None:
         """The sidecar knows that the connection has ended. So it must doubt all that is in flight."""
@@ -60,21 +63,41 @@ class BrokerConnection:
                 return
             frame, self._buffer = self._buffer[4:end], self._buffer[end:]
             self._is_busy = True
-            try:
-                effect = Effect()
-                if self._is_lost:
-                    effect.show(self._kafka.now)
-                self._effects.append(effect)
-                self._kafka.handle(frame, effect, self, self._respond)
-            except HangUp:
-                self.cut()
+            reset = self._kafka.reset(self, int.from_bytes(frame[:2], "big"))
+            self.was_reset |= reset is not None
+            match reset:
+                case Reset.BEFORE:
+                    self.cut()
+                case Reset.LATE:
+                    self._handle_late(frame)
+                case _:
+                    self._loses_reply = reset is Reset.AFTER
+                    self._handle(frame)
         if self._has_ended and not self._is_busy and self._is_open:
             self._is_open = False
             self._kafka.forget(self)
             self.link.half_close()
 
+    def _handle(self, frame: bytes) -> None:
+        try:
+            effect = Effect()
+            if self._is_lost:
+                effect.show(self._kafka.now)
+            self._effects.append(effect)
+            self._kafka.handle(frame, effect, self, self._respond)
+        except HangUp:
+            self.cut()
+
+    def _handle_late(self, frame: bytes) -> None:
+        """The sidecar loses the connection now, and the broker gets the request afterwards."""
+        self.cut()
+        self._kafka.handle_late(lambda: self._handle(frame))
+
     def _respond(self, reply: bytes | None) -> None:
         self._is_busy = False
-        if self._is_open and reply is not None:
+        if self._loses_reply:
+            self._loses_reply = False
+            self.cut()
+        elif self._is_open and reply is not None:
             self.link.send(reply)
         self._kafka.call_soon(self._handle_next)

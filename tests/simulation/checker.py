@@ -27,6 +27,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
 )
 from group_sidecar.codecs.schema import Struct
 from tests.coordinator.model_groups import DEAD
+from tests.simulation.broker_connection import BrokerConnection
 from tests.simulation.group_replies import listed, offsets_reply
 from tests.simulation.history import Aspect, Effect, GroupState, History
 from tests.simulation.kafka import SEEN_AT
@@ -45,6 +46,9 @@ class Asker(Protocol):
     name: str
     host: str
 
+    def disconnect(self) -> None:
+        """Closes the connection at once."""
+
 
 @dataclass
 class Sent:
@@ -56,7 +60,10 @@ class Sent:
         effect: what it changed at the broker; None if the broker has not received it.
         broker_reply: the frame that the broker sent, with its length; None if it has not.
         seen: for a question, how many states each of its groups had had when the broker answered.
+        handled_at: when the broker has handled it; infinite before.
         ended_at: when it got its reply or its connection ended; infinite before.
+        is_lost: whether its connection ended before the reply.
+        connection: the connection on which the broker has received it; None if the broker has not.
     """
 
     client: Asker
@@ -70,7 +77,20 @@ class Sent:
     effect: Effect | None = None
     broker_reply: bytes | None = None
     seen: dict[str, int] = field(default_factory=dict)
+    handled_at: float = math.inf
     ended_at: float = math.inf
+    is_lost: bool = False
+    connection: BrokerConnection | None = None
+
+    @property
+    def was_reset(self) -> bool:
+        """Whether the connection has broken between the sidecar and the broker."""
+        return self.connection is not None and self.connection.was_reset
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the broker has the request, and the client waits for the reply."""
+        return self.effect is not None and math.isinf(self.ended_at)
 
 
 @dataclass

@@ -182,7 +182,7 @@ class SimulatedClient:
         """Checks a connection that has ended. The sidecar has closed it, unless the client has just given it up."""
         if self._link is link and link.reads and self.world.host.is_draining:
             for sent in self._sent:
-                if sent.broker_reply is not None:
+                if sent.broker_reply is not None and not sent.was_reset:
                     name = type(sent.request).__name__
                     raise Violation(f"a stopping sidecar loses the reply to {name} of {self.name}")
 

@@ -6,10 +6,13 @@ from random import Random
 import trio
 
 from tests.simulation.client import SimulatedClient
+from tests.simulation.members import SESSION_MS, Member
 from tests.simulation.questions import commit_of
-from tests.simulation.world import PLAIN_GROUPS, World
+from tests.simulation.world import MEMBER_GROUPS, PLAIN_GROUPS, World
 
 Fault = Callable[["Faults"], Awaitable[None]]
+BURSTS = 0.2
+"""The share of faults that follow the previous one at once."""
 
 
 class Faults:
@@ -24,7 +27,8 @@ class Faults:
         scenario, kinds = self.world.scenario, sorted(self.world.scenario.faults)
         with trio.move_on_after(scenario.seconds):
             while True:
-                await trio.sleep(self.rng.expovariate(1 / scenario.pause))
+                is_burst = self.rng.random() < BURSTS
+                await trio.sleep(0.0 if is_burst else self.rng.expovariate(1 / scenario.pause))
                 self.world.check_tables()
                 if kinds:
                     kind = self.rng.choice(kinds)
@@ -32,7 +36,9 @@ class Faults:
                     with trio.CancelScope(shield=True):
                         await KINDS[kind](self)
                         self.world.settle()
-        self.world.weather.storms, self.world.weather.own_lag = 0.0, self.world.weather.distance
+        weather = self.world.weather
+        weather.storms = weather.resets = weather.usual_resets = 0.0
+        weather.own_lag = weather.distance
 
     def client(self) -> SimulatedClient:
         """Returns any client, and more often one that waits for a reply, such as a member whose join is parked."""
@@ -53,6 +59,25 @@ async def _cut_joining(faults: Faults) -> None:
     """The connection of a member breaks whose join or sync is parked."""
     if joining := [each for each in faults.world.members if each.is_waiting]:
         faults.rng.choice(joining).disconnect()
+
+
+async def _hang(faults: Faults) -> None:
+    """Some members do nothing for about as long as their sessions last. Their connections stay open."""
+    for each in _some_members(faults):
+        each.hang(faults.rng.uniform(0.5, 2.0) * SESSION_MS / 1000)
+
+
+async def _vanish(faults: Faults) -> None:
+    """Some members end together, and come back late."""
+    for each in _some_members(faults):
+        each.vanish(faults.rng.uniform(0.5, 2.0) * SESSION_MS / 1000)
+
+
+def _some_members(faults: Faults) -> list[Member]:
+    """Returns all members of a group, or one of them."""
+    group_id = faults.rng.choice(MEMBER_GROUPS)
+    members = [each for each in faults.world.members if each.group_id == group_id]
+    return members if faults.rng.random() < 0.5 else members[:1]
 
 
 async def _half_close(faults: Faults) -> None:
@@ -81,10 +106,21 @@ async def _storm(faults: Faults) -> None:
     faults.world.timeline.after(faults.rng.uniform(0.5, 5.0), end)
 
 
+async def _resets(faults: Faults) -> None:
+    """For some seconds, connections break while a request is on its way between the sidecar and the broker."""
+    weather = faults.world.weather
+    weather.resets = faults.rng.choice((0.05, 0.15))
+
+    def end() -> None:
+        weather.resets = weather.usual_resets
+
+    faults.world.timeline.after(faults.rng.uniform(1.0, 8.0), end)
+
+
 async def _slow_log(faults: Faults) -> None:
     """The broker's replies on the sidecar's own connections take long for some seconds."""
     weather = faults.world.weather
-    weather.own_lag = faults.rng.choice((0.2, 1.0, 2.5, 6.0))
+    weather.own_lag = faults.rng.choice((0.2, 1.0, 6.0, 10.0))
 
     def end() -> None:
         weather.own_lag = weather.distance
@@ -142,27 +178,34 @@ async def _reload(faults: Faults) -> None:
     """The sidecar reads its settings again, perhaps with another limit."""
     world = faults.world
     if world.limit is not None:
-        world.limit = faults.rng.choice((2, 3, 4))
-        assert world.highest_limit is not None
-        assert world.lowest_limit is not None
-        world.highest_limit = max(world.highest_limit, world.limit)
-        world.lowest_limit = min(world.lowest_limit, world.limit)
+        world.set_limit(faults.rng.choice((2, 3, 4)))
     if world.host.sidecar is not None:
         await world.host.sidecar.reload_if_possible()
 
 
 async def _bypass(faults: Faults) -> None:
-    """A client that bypasses the sidecar commits an offset."""
-    faults.world.kafka.bypass(commit_of(faults.rng.choice(PLAIN_GROUPS), {0: faults.rng.randrange(10_000, 20_000)}))
+    """A client that bypasses the sidecar commits offsets for some seconds."""
+    timeline, rng = faults.world.timeline, faults.rng
+    until = timeline.now + rng.uniform(0.0, 10.0)
+
+    def commit() -> None:
+        faults.world.kafka.bypass(commit_of(rng.choice(PLAIN_GROUPS), {0: rng.randrange(10_000, 20_000)}))
+        if timeline.now < until:
+            timeline.after(rng.uniform(0.1, 3.0), commit)
+
+    commit()
 
 
 KINDS: dict[str, Fault] = {
     "cut-client": _cut_client,
     "cut-joining": _cut_joining,
+    "hang": _hang,
+    "vanish": _vanish,
     "half-close": _half_close,
     "slow-reader": _slow_reader,
     "cut-broker": _cut_broker,
     "storm": _storm,
+    "resets": _resets,
     "slow-log": _slow_log,
     "broker-restart": _broker_restart,
     "leader-move": _leader_move,

@@ -55,6 +55,17 @@ def groups_of(request: Struct, version: int) -> tuple[str, ...]:
     return ()
 
 
+def groups_shown(request: Struct, version: int) -> tuple[str, ...]:
+    """Returns the groups of `groups_of` of which the reply shows all that the question is about.
+
+    An OffsetFetch for some partitions does not show the other offsets.
+    """
+    if not isinstance(request, OffsetFetchRequest):
+        return groups_of(request, version)
+    asked = request.groups if version >= _MANY_GROUPS_SINCE else (request,)
+    return tuple(each.group_id for each in asked if each.topics is None)
+
+
 def refusal(request: Struct, version: int, error_of: ErrorOf) -> Struct | None:
     """Returns the reply to a change of a group that this broker does not coordinate; None if the broker does."""
     if isinstance(request, DeleteGroupsRequest):

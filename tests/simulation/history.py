@@ -108,6 +108,15 @@ class History:
                     return
                 version.effect.show(now, (aspect,))
 
+    def state_since(self, group_id: str, name: str) -> float:
+        """Returns since when a group has had the state with this name. Infinite if the group has another state."""
+        since = math.inf
+        for version in reversed(self.versions[group_id]):
+            if version.state.described.group_state != name:
+                break
+            since = version.since
+        return since
+
     def since(self, group_id: str, time: float) -> list[GroupState]:
         """Returns the state at a time, and all states after it."""
         versions = self.versions[group_id]

@@ -26,7 +26,7 @@ from tests.coordinator.model_groups import EMPTY, NEVER, PREPARING, STABLE, Mode
 from tests.simulation import group_replies, topic_replies
 from tests.simulation.broker_connection import BrokerConnection, HangUp
 from tests.simulation.history import Effect, GroupState, History, Offsets
-from tests.simulation.network import LONGEST_DELAY
+from tests.simulation.network import LONGEST_DELAY, Reset
 from tests.simulation.offsets_log import OffsetsLog
 from tests.simulation.timeline import Timeline
 from tests.simulation.transactions import Transactions
@@ -78,6 +78,7 @@ class Kafka:
         on_replied: called with the header of each request and its reply.
         on_changed: called with the group id after each change of a group.
         on_completed: called with the group id, the generation and the number of members of each new generation.
+        reset: returns when the connection of the next request, which has this API key, breaks; None if it does not.
     """
 
     def __init__(self, timeline: Timeline, rng: Random, *, partitions: int, initial_delay: float, eager: bool) -> None:
@@ -93,6 +94,9 @@ class Kafka:
         self.on_replied: Callable[[RequestHeader, bytes], None] = lambda header, reply: None
         self.on_completed: Callable[[str, int, int], None] = lambda group_id, generation, size: None
         self.on_changed: Callable[[str], None] = lambda group_id: None
+        self.reset: Callable[[BrokerConnection, int], Reset | None] = lambda connection, api_key: None
+        self._parked: dict[str, list[tuple[float, int]]] = {}
+        """How many joins of each group were parked, from which time on."""
         self._loading_until: dict[int, float] = {}
         self._connections: list[BrokerConnection] = []
         self._waiting_fetches: list[Callable[[], bool]] = []
@@ -114,6 +118,10 @@ class Kafka:
     def call_soon(self, call: Callable[[], None]) -> None:
         """Makes a call after the present one."""
         self._timeline.after(0.0, call)
+
+    def handle_late(self, call: Callable[[], None]) -> None:
+        """Makes a call that handles a request whose connection is gone. The broker may have ended by then."""
+        self._timeline.after(self._rng.uniform(0.0, LONGEST_DELAY), lambda: call() if self.is_up else None)
 
     def connect(self, link: "Any") -> BrokerConnection:
         """Accepts a connection."""
@@ -231,10 +239,13 @@ class Kafka:
         """Returns the groups that the broker has."""
         return tuple(self._model.groups)
 
-    def is_kept(self, group_id: str) -> bool:
-        """Whether a group exists and is not one that the broker removes soon: an empty group without offsets."""
+    def is_kept(self, group_id: str, *, for_offsets: bool) -> bool:
+        """Whether a group exists and is not one that the broker removes soon: an empty group without offsets.
+
+        `for_offsets`: whether offsets count. If not, no empty group is kept.
+        """
         group = self._model.groups.get(group_id)
-        return group is not None and (group.state != EMPTY or bool(group.offsets))
+        return group is not None and (group.state != EMPTY or (for_offsets and bool(group.offsets)))
 
     def knows_member(self, group_id: str, member_id: str) -> bool:
         """Whether a group has a member with this id, or waits for its join."""
@@ -245,6 +256,22 @@ class Kafka:
         """Returns how many members each group has that is stable."""
         groups = self._model.groups
         return {group_id: len(group.members) for group_id, group in groups.items() if group.state == STABLE}
+
+    def most_parked(self, group_id: str, since: float) -> int:
+        """Returns the maximum number of joins of a group that were parked at a time or later."""
+        most = 0
+        for time, number in reversed(self._parked.get(group_id, ())):
+            most = max(most, number)
+            if time <= since:
+                break
+        return most
+
+    def _count_parked(self) -> None:
+        for group_id in {**self._parked, **self._model.groups}:
+            group, counts = self._model.groups.get(group_id), self._parked.setdefault(group_id, [(0.0, 0)])
+            number = len(group.awaiting) if group else 0
+            if counts[-1][1] != number:
+                counts.append((self._timeline.now, number))
 
     def error_of(self, group_id: str) -> int:
         """Returns the coordinator's error for a group, or 0."""
@@ -262,6 +289,7 @@ class Kafka:
         for group_id, generation, size in model.completed:
             self.on_completed(group_id, generation, size)
         model.completed.clear()
+        self._count_parked()
         if writes:
             written = self.log.write()
             for group_id in {**dict.fromkeys(self.history.versions), **model.groups}:

@@ -4,6 +4,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupMember, JoinGroupProtocol, JoinGroupRequest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
 
 SESSION_MS, REBALANCE_MS = 10_000, 15_000
 HEARTBEAT_SECONDS = 1.0
-LONG_ABSENCES = 0.2
+RESTARTS = 0.25
+"""The share of broken connections after which the member has ended, and starts without its member id."""
+LONG_ABSENCES = 0.1
 """The share of broken connections after which a member stays away for about as long as its session lasts."""
+
+DELETED_GROUPS = 0.4
+"""The share of departures after which the member deletes its group. The broker refuses this while others are there."""
 
 
 class Member(SimulatedClient):
@@ -30,7 +36,7 @@ class Member(SimulatedClient):
     ) -> None:
         super().__init__(world, name, address, rng)
         self.group_id, self.instance_id = group_id, instance_id
-        self._join_version = rng.choice((9, 9, 7, 5, 2) if instance_id is None else (9, 7, 5))
+        self._join_version = self._any_join_version()
         self._member_id, self._generation = "", -1
         self._roster: tuple[JoinGroupMember, ...] = ()
         self._is_synced = False
@@ -38,6 +44,13 @@ class Member(SimulatedClient):
         self._offset = 0
         self._beats = 0
         """The number of the loop of heartbeats. An old loop ends when the number has changed."""
+        self._hangs_until = self._absence = 0.0
+
+    def _any_join_version(self) -> int:
+        """Returns an old version, which has no instance ids and issues no member ids, or another one."""
+        if self.instance_id is None and self.rng.random() < self.world.scenario.old_members:
+            return self.rng.choice((2, 3))
+        return self.rng.choice((9, 9, 7, 5))
 
     def connected(self) -> None:
         """See SimulatedClient."""
@@ -46,13 +59,26 @@ class Member(SimulatedClient):
     def lost(self) -> None:
         """See SimulatedClient. Sometimes the client has ended, and starts without its member id."""
         self._beats += 1
-        if self.rng.random() < 0.5:
+        if self.rng.random() < RESTARTS:
             self._forget()
 
     def away_seconds(self) -> float:
         """See SimulatedClient. Sometimes the client stays away until its session expires."""
+        if self._absence:
+            seconds, self._absence = self._absence, 0.0
+            return seconds
         is_long = not self.stops and self.rng.random() < LONG_ABSENCES
         return self.rng.uniform(0.5, 2.0) * SESSION_MS / 1000 if is_long else super().away_seconds()
+
+    def hang(self, seconds: float) -> None:
+        """Begins nothing for some seconds. The connection stays open."""
+        self._hangs_until = self.world.timeline.now + seconds
+
+    def vanish(self, seconds: float) -> None:
+        """Closes the connection, and stays away for some seconds."""
+        self._absence = seconds
+        self.disconnect()
+        self._absence = 0.0
 
     def _forget(self) -> None:
         self._member_id, self._generation, self._roster, self._is_synced = "", -1, (), False
@@ -66,7 +92,9 @@ class Member(SimulatedClient):
     def _go_on(self) -> None:
         if not self.is_connected or self.is_waiting:
             return
-        if self._generation < 0:
+        if (left := self._hangs_until - self.world.timeline.now) > 0:
+            self._soon(left, left)
+        elif self._generation < 0:
             self._join()
         elif not self._is_synced:
             self._sync()
@@ -169,5 +197,10 @@ class Member(SimulatedClient):
         self.ask(LeaveGroupRequest(group_id=self.group_id, members=(identity,)), 4, lambda reply: self._left())
 
     def _left(self) -> None:
+        """Stays away for some seconds. Sometimes deletes the group before, as the user of a short-lived group does."""
         self._forget()
-        self._soon(0.5, 8.0)
+        if self.rng.random() < DELETED_GROUPS:
+            request = DeleteGroupsRequest(groups_names=(self.group_id,))
+            self.ask(request, self.rng.randrange(3), lambda reply: self._soon(0.5, 8.0))
+        else:
+            self._soon(0.5, 8.0)

@@ -9,6 +9,7 @@ import os
 import select
 import socket
 from collections.abc import Callable
+from enum import Enum, auto
 from random import Random
 from typing import Protocol
 
@@ -25,6 +26,17 @@ READ_BYTES = 1 << 20
 SMALL_BUFFER = 4_608
 """The send buffer of some of the sidecar's sockets, in bytes. The kernel's minimum."""
 EVENTS = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+
+
+class Reset(Enum):
+    """When the connection of a request breaks between the sidecar and the broker."""
+
+    BEFORE = auto()
+    """Before the broker has received the request."""
+    LATE = auto()
+    """The sidecar notices the break at once, and the broker receives the request afterwards."""
+    AFTER = auto()
+    """When the broker has the reply."""
 
 
 class Peer(Protocol):
@@ -44,17 +56,19 @@ class Weather:
         rng: chooses delays and cuts.
         small_buffers: the share of the sidecar's sockets with a small send buffer.
         distance: the seconds that the broker's replies on the sidecar's own connections always take.
+        usual_resets: the share of clients' requests whose connection breaks between the sidecar and the broker.
 
     Attributes:
         storms: the share of chunks that take long. 0 in calm weather.
+        resets: `usual_resets`, or a larger share for some seconds.
         own_lag: the seconds that the broker's replies on the sidecar's own connections take now, besides the usual
             delay. The log then shows a change long after the wire, so the copy depends on the wire.
     """
 
-    def __init__(self, rng: Random, small_buffers: float, distance: float) -> None:
+    def __init__(self, rng: Random, small_buffers: float, distance: float, usual_resets: float) -> None:
         self.rng = rng
-        self.small_buffers, self.distance = small_buffers, distance
-        self.storms = 0.0
+        self.small_buffers, self.distance, self.usual_resets = small_buffers, distance, usual_resets
+        self.storms, self.resets = 0.0, usual_resets
         self.own_lag = distance
 
     def delay(self) -> float:
@@ -62,6 +76,13 @@ class Weather:
         if self.rng.random() < self.storms:
             return self.rng.uniform(CALM_SECONDS, LONGEST_DELAY)
         return self.rng.uniform(0.2, 2.0) * CALM_SECONDS
+
+    def reset(self, times: int) -> Reset | None:
+        """Returns when the connection of the next request breaks; None if it does not.
+
+        `times`: how many times more often than usual it breaks.
+        """
+        return self.rng.choice((*Reset,)) if self.resets and self.rng.random() < self.resets * times else None
 
     def own_delay(self) -> float:
         """Returns the seconds that the next chunk takes from the broker to the sidecar on an own connection."""

@@ -83,10 +83,12 @@ class Asker(Looping):
         Leaves out groups that the broker may remove soon, because the sidecar leaves them to the broker.
 
         `learns`: whether the sidecar may need the broker's answer to an earlier question, as it does for offsets if it
-        does not read the log, and for groups that the broker has removed.
+        does not read the log, and for groups that the broker has removed. Without offsets, it cannot know
+            whether the broker keeps an empty group.
         """
         scenario, questions = self.world.scenario, list[Question]()
-        kept = [each for each in self._groups if self.world.kafka.is_kept(each)]
+        knows_offsets = scenario.reads_log or learns
+        kept = [each for each in self._groups if self.world.kafka.is_kept(each, for_offsets=knows_offsets)]
         dead = [each for each in self._groups if each not in self.world.kafka.groups()]
         known = kept + dead if learns else kept
         if scenario.reads_log or (scenario.exclusive and learns):
@@ -117,7 +119,7 @@ class Watcher(SimulatedClient):
         """Called when something happens to a group. Asks about the group at once or soon, unless a reply is due."""
         if self.is_waiting or self.stops or self.rng.random() > self.world.scenario.curiosity:
             return
-        delay = self.rng.choice((0.0, 0.0, self.rng.uniform(0.0, 0.003), self.rng.uniform(0.0, 0.3)))
+        delay = self.rng.choice((0.0, 0.0, *(self.rng.uniform(0.0, most) for most in (0.003, 0.3, 2.0))))
 
         def ask() -> None:
             if not self.is_waiting:
@@ -202,21 +204,24 @@ class Transactor(Looping):
         self._offset += 1
         offsets = dict.fromkeys(self.rng.sample(range(3), self.rng.randrange(1, 3)), self._offset)
         which = self.rng.random()
-        if which < 0.5:
+        if which < 0.6:
             request = transactional_commit_of(self._group_id, offsets, self._producer_id)
             self.send((request, self.rng.choice((2, 3, 5))))
-        elif which < 0.85:
-            end = EndTxnRequest(
-                transactional_id=f"transactional-{self._producer_id}",
-                producer_id=self._producer_id,
-                producer_epoch=0,
-                committed=self.rng.random() < 0.7,
-            )
-            self.send((end, self.rng.choice((1, 3, 4))))
-        else:
+        if 0.4 <= which < 0.85:
+            self._end()
+        elif which >= 0.85:
             self.send((commit_of(self._group_id, offsets), 8))
         if self.rng.random() < 0.5:
             self.send(offset_fetch(self.rng, [self._group_id]))
+
+    def _end(self) -> None:
+        end = EndTxnRequest(
+            transactional_id=f"transactional-{self._producer_id}",
+            producer_id=self._producer_id,
+            producer_epoch=0,
+            committed=self.rng.random() < 0.7,
+        )
+        self.send((end, self.rng.choice((1, 3, 4))))
 
 
 class Producer(Looping):

@@ -73,12 +73,12 @@ def transactional_commit_of(group_id: str, offsets: Mapping[int, int], producer_
 
 def offset_fetch(rng: Random, groups: Sequence[str]) -> Question:
     """Returns an OffsetFetch about some of these groups, with all partitions or some of them."""
-    version = rng.choice((2, 3, 5, 6, 7, 8, 9))
+    version = rng.choice((2, 3, 5, 6, 7, 8, 9, 9))
     topics = None
     if rng.random() < 0.5:
         indexes = tuple(sorted(rng.sample(range(3), rng.randrange(1, 4))))
         topics = (OffsetFetchRequestTopic(name=TOPIC, partition_indexes=indexes),)
-    is_stable = version >= 7 and rng.random() < 0.3
+    is_stable = version >= 7 and rng.random() < 0.5
     if version < 8:
         return OffsetFetchRequest(group_id=rng.choice(groups), topics=topics, require_stable=is_stable), version
     chosen = rng.sample(groups, min(len(groups), rng.choice((1, 1, 2))))

@@ -22,11 +22,12 @@ class Scenario:
         verify: the setting `answers.verify`.
         limit: the setting `policies.group_max_size.limit`; None without the policy.
         partitions, initial_delay, eager: see `Kafka`.
-        small_buffers, distance: see `Weather`.
+        small_buffers, distance, resets: see `Weather`.
         admins: how many clients remove members and delete groups.
         watchers: how many clients ask about a group in the moments in which it changes; curiosity: the share of these
             moments in which they ask.
         statics: the share of static members.
+        old_members: the share of dynamic members whose JoinGroup has an old version.
         churn: the share of rounds in which a member leaves or joins again.
         commits: whether members commit offsets.
         reconnect: the seconds that clients wait on average before they connect again.
@@ -51,10 +52,12 @@ class Scenario:
     eager: bool
     small_buffers: float
     distance: float
+    resets: float
     admins: int
     watchers: int
     curiosity: float
     statics: float
+    old_members: float
     churn: float
     commits: bool
     reconnect: float
@@ -65,7 +68,7 @@ class Scenario:
         """Returns the scenario of a seed. It has some of these kinds of faults."""
         rng = Random(f"{seed}:scenario")
         faults = frozenset(each for each in sorted(kinds) if rng.random() < 0.5)
-        exclusive, reads_log = rng.random() < 0.75, rng.random() < 0.7
+        exclusive, reads_log = rng.random() < 0.75, rng.random() < 0.6
         if exclusive:
             faults -= {"bypass"}
         if not reads_log:
@@ -88,11 +91,13 @@ class Scenario:
             initial_delay=rng.choice((0.0, 3.0)),
             eager=rng.random() < 0.5,
             small_buffers=rng.choice((0.0, 0.1, 0.7)),
-            distance=rng.choice((0.0, 0.0, 0.05, 0.5)),
+            distance=rng.choice((0.0, 0.05, 0.5)),
+            resets=rng.choice((0.0, 0.01, 0.05)),
             admins=rng.choice((0, 1)),
             watchers=rng.choice((1, 2, 3)),
             curiosity=rng.choice((0.05, 0.2, 0.5)),
             statics=rng.choice((0.2, 0.2, 0.7)),
+            old_members=rng.choice((0.2, 0.2, 0.8)),
             churn=rng.choice((0.03, 0.03, 0.15)),
             commits=rng.random() < 0.75,
             reconnect=rng.choice((0.05, 0.5)),

@@ -1,9 +1,11 @@
 """Puts a run together: the sidecar, its broker, the network, the clients and the checker."""
 
+import math
 from collections import defaultdict, deque
 from itertools import count
 from random import Random
 
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.headers import RequestHeader
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.schema import Struct
@@ -14,11 +16,11 @@ from tests.coordinator.model_groups import PREPARING, STABLE
 from tests.simulation.broker_connection import BrokerConnection
 from tests.simulation.checker import Checker, Sent, aspect_of
 from tests.simulation.client import SimulatedClient
-from tests.simulation.group_replies import groups_of, is_question
+from tests.simulation.group_replies import groups_of, groups_shown, is_question
 from tests.simulation.history import Effect
 from tests.simulation.kafka import Kafka
 from tests.simulation.members import Member
-from tests.simulation.network import Link, Network, Weather
+from tests.simulation.network import Link, Network, Reset, Weather
 from tests.simulation.others import Admin, Asker, Committer, Producer, Transactor, Watcher
 from tests.simulation.scenario import Scenario
 from tests.simulation.sidecar_host import LISTEN, UPSTREAM, SidecarHost
@@ -30,6 +32,17 @@ AWARE_SECONDS = 2.0
 """A sidecar must know that a group is full if the group has been full and stable for this many seconds."""
 LOST_SECONDS = LOST_REQUEST_SECONDS + 0.2
 """A join whose connection has ended may count towards the size of a group for this many seconds."""
+RARE_APIS = (
+    ApiKey.JOIN_GROUP,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+)
+"""APIs with few requests."""
+RARE_RESETS = 4
+"""How many times more often a connection breaks at a request of these APIs than at another one."""
 MAX_JOINS = 50
 """How many joins of a group are kept to check refusals."""
 MAX_TABLE_ENTRIES = 500
@@ -46,7 +59,6 @@ class World:
         joins: the last joins of each group.
         left_to_broker: questions of askers that the broker has answered.
         limit: the group.max.size that is in force.
-        highest_limit, lowest_limit: the highest and the lowest limit that was in force.
     """
 
     def __init__(self, scenario: Scenario, wall_time: WallTime, timeline: Timeline) -> None:
@@ -54,7 +66,7 @@ class World:
         seed = scenario.seed
         self.timeline = timeline
         timeline.settle = self.settle
-        self.weather = Weather(Random(f"{seed}:weather"), scenario.small_buffers, scenario.distance)
+        self.weather = Weather(Random(f"{seed}:weather"), scenario.small_buffers, scenario.distance, scenario.resets)
         self.network = Network(self.timeline, self.weather)
         self.kafka = Kafka(
             self.timeline,
@@ -64,7 +76,9 @@ class World:
             eager=scenario.eager,
         )
         self.kafka.history.ignores_errors = not scenario.reads_log
-        self.limit = self.highest_limit = self.lowest_limit = scenario.limit
+        self.limit = scenario.limit
+        self._limits = [(-math.inf, scenario.limit or 0)]
+        """The limits that were in force, each with the time at which it came into force."""
         self.checker = Checker(self.kafka.history, scenario.limit)
         self.requests: dict[int, Sent] = {}
         self.joins: dict[str, deque[Sent]] = defaultdict(lambda: deque(maxlen=MAX_JOINS))
@@ -75,6 +89,7 @@ class World:
         self.kafka.on_replied = self._broker_replied
         self.kafka.on_completed = self._completed
         self.kafka.on_changed = self.notice
+        self.kafka.reset = self._reset
         self._sidecar_changed_at = 0.0
         self._unsure: set[str] = set()
         """Groups that were rebalancing when a sidecar started or ended, so that it cannot know who waits."""
@@ -166,30 +181,45 @@ class World:
 
     def _check_refused(self, sent: Sent, request: JoinGroupRequest) -> None:
         """Checks that a refused join found a full group, and that a rebalance does not wait for its member."""
-        now, since, limit = self.timeline.now, sent.arrived_at, self.lowest_limit
+        now, since = self.timeline.now, sent.arrived_at
         assert since is not None
-        assert limit is not None
+        limit = min(self._limits_since(since))
         states = self.kafka.history.since(request.group_id, since - AWARE_SECONDS)
         if since - self._sidecar_changed_at < AWARE_SECONDS or any(state.error for state in states):
             return
+        is_joining = all(state.described.group_state == PREPARING for state in states)
+        joins = [each for each in self.joins[request.group_id] if each is not sent]
+        others = sum(each.ended_at > now - LOST_SECONDS for each in joins)
         members = max(len(state.described.members) for state in states)
-        others = sum(each is not sent and each.ended_at > now - LOST_SECONDS for each in self.joins[request.group_id])
+        if is_joining:  # Only parked joins count, and those that may become parked. A lost join may be parked for long.
+            members = self.kafka.most_parked(request.group_id, since - AWARE_SECONDS)
+            others = sum(
+                (each.ended_at > now - LOST_SECONDS and not each.is_parked)
+                or (each.is_lost and each.effect is not None)
+                for each in joins
+            )
         if members + others < limit:
             raise Violation(
                 f"{sent.client.name} is refused by {request.group_id}, which has {members} members and {others} joins"
             )
-        is_joining = all(state.described.group_state == PREPARING for state in states)
         if is_joining and self.kafka.knows_member(request.group_id, request.member_id):
             raise Violation(f"the rebalance of {request.group_id} waits for {request.member_id}, which was refused")
 
     def no_reply(self, sent: Sent) -> None:
-        """A client has waited too long for a reply. Raises Violation."""
+        """A client has waited too long for a reply. Raises Violation, unless a lost join of the same client came later.
+
+        The broker then replies only to that join.
+        """
+        others = self.joins[sent.request.group_id] if isinstance(sent.request, JoinGroupRequest) else ()
+        if any(each.client is sent.client and each.is_lost and each.handled_at > sent.handled_at for each in others):
+            sent.client.disconnect()
+            return
         name = type(sent.request).__name__
         raise Violation(f"{sent.client.name} gets no reply to {name} {sent.correlation} of {sent.sent_at:.6f}")
 
     def ended(self, sent: Sent) -> None:
         """The connection of a request without a reply has ended."""
-        sent.ended_at = self.timeline.now
+        sent.ended_at, sent.is_lost = self.timeline.now, True
         if not is_question(sent.request):
             self.notice_request(sent.request)
 
@@ -222,15 +252,28 @@ class World:
         if connection.owner not in (None, header.client_id):
             raise Violation(f"a request of {header.client_id} is on the connection of {connection.owner}")
         connection.owner = header.client_id
-        sent.effect = effect
-        if isinstance(sent.request, JoinGroupRequest) and self.highest_limit is not None:
-            self._check_admitted(sent, sent.request, self.highest_limit)
+        sent.effect, sent.connection, sent.handled_at = effect, connection, self.timeline.now
+        if isinstance(sent.request, JoinGroupRequest) and self.limit is not None:
+            if sent.arrived_at is None or sent.arrived_at <= self._sidecar_changed_at:
+                self._unsure.add(sent.request.group_id)  # A sidecar that has ended has forwarded the join.
+            self._check_admitted(sent, sent.request)
 
-    def _check_admitted(self, sent: Sent, request: JoinGroupRequest, limit: int) -> None:
+    def set_limit(self, limit: int) -> None:
+        """Changes the limit in the settings. The sidecar reads them afterwards."""
+        self.limit = limit
+        self._limits.append((self.timeline.now, limit))
+
+    def _limits_since(self, since: float) -> list[int]:
+        """Returns the limits that were in force at a time and afterwards."""
+        later = [limit for time, limit in self._limits if time > since]
+        return [[limit for time, limit in self._limits if time <= since][-1], *later]
+
+    def _check_admitted(self, sent: Sent, request: JoinGroupRequest) -> None:
         """Checks that the sidecar forwards no join of a new member to a group that is full and at rest."""
         since = sent.arrived_at
-        if since is None or since - self._sidecar_changed_at < AWARE_SECONDS:
+        if since is None:
             return
+        limit = max(self._limits_since(since))
         for state in self.kafka.history.since(request.group_id, since - AWARE_SECONDS):
             members = {each.member_id for each in state.described.members}
             if state.error or state.described.group_state != STABLE or len(members) < limit:
@@ -247,32 +290,35 @@ class World:
                 numbers, groups = self.kafka.history.numbers(), groups_of(sent.request, sent.version)
                 # A list shows nothing of the groups that it lacks. The sidecar notices a move of the coordinator by the
                 # log, not by the broker's errors.
-                shown = groups or self.kafka.groups()
+                shown = groups_shown(sent.request, sent.version) if groups else self.kafka.groups()
                 led = [each for each in shown if each in numbers and not self.kafka.error_of(each)]
                 sent.seen = {group_id: numbers[group_id] for group_id in led}
+
+    def _reset(self, connection: BrokerConnection, api_key: int) -> Reset | None:
+        if not isinstance(connection.link, Link):
+            return None
+        return self.weather.reset(RARE_RESETS if api_key in RARE_APIS else 1)
 
     def _completed(self, group_id: str, generation: int, size: int) -> None:
         self.timeline.note(f"broker completes generation {generation} of {group_id} with {size} members")
         is_sure = group_id not in self._unsure
         self._unsure.discard(group_id)
-        if self.highest_limit is not None and size > self.highest_limit and is_sure:
-            raise Violation(f"generation {generation} of {group_id} has {size} members, above {self.highest_limit}")
+        if self.limit is not None and is_sure:
+            limit = max(self._limits_since(self.kafka.history.state_since(group_id, PREPARING) - LOST_SECONDS))
+            if size > limit:
+                raise Violation(f"generation {generation} of {group_id} has {size} members, above {limit}")
 
     def _sidecar_changed(self) -> None:
-        """A sidecar has started or ended. Joins that were on their way may still begin a rebalance."""
+        """A sidecar has started or ended. It cannot know who waits in a rebalance that is under way."""
         self._sidecar_changed_at = self.timeline.now
 
-        def look() -> None:
-            self._unsure |= self.kafka.rebalancing()
-
-        look()
-        self.timeline.after(LOST_REQUEST_SECONDS, look)
+        self._unsure |= self.kafka.rebalancing()
 
     # The run.
 
     def too_large(self) -> list[str]:
         """Returns the stable groups above the limit. The sidecar must shrink them."""
-        limit = self.highest_limit
+        limit = self.limit
         return [] if limit is None else [each for each, size in self.kafka.sizes().items() if size > limit]
 
     def check_always(self) -> None:

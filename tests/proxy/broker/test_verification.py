@@ -479,6 +479,21 @@ async def test_unstable_copy_is_inconclusive(autojump_clock: MockClock, copy: Co
     assert copy.manager.told == []
 
 
+async def test_copy_that_lags_at_first_is_inconclusive(autojump_clock: MockClock, copy: Copy, lines: list[Any]) -> None:
+    """A window that begins while the copy lags behind gives no verdict, even if the copy has caught up at its end.
+
+    The copy then skips to the newest value (seed 12 of the simulation).
+    """
+    copy.broker_states["g"] = EMPTY
+    copy.lacking = FallbackReason.STALE
+    copy.answered("g")
+    await trio.sleep(CATCH_UP_SECONDS / 2)
+    copy.lacking = None
+    await trio.sleep(2 * CATCH_UP_SECONDS)
+    assert copy.outcomes() == {Verification.INCONCLUSIVE: 1}
+    assert copy.manager.told == lines == []
+
+
 async def test_offset_recheck_omits_member(autojump_clock: MockClock, copy: Copy) -> None:
     """A later check of offsets asks for the differing group alone, without member id and epoch."""
 
