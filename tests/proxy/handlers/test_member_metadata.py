@@ -105,8 +105,11 @@ def test_description_is_kept_once_there_is_room(room: bool) -> None:
     line.broker_replies(described(), 3)
     assert state.copy.manager.group_fallback_reason("g", NOW) is (None if room else FallbackReason.COLD)
     if room:
-        told = line.reads_reply(line.sends(DESCRIBE, 3), DESCRIBE, 3).groups[0]
-        assert (told.members[0].member_metadata, told.members[0].member_assignment) == (b"subscription", b"for m1")
+        description = line.reads_reply(line.sends(DESCRIBE, 3), DESCRIBE, 3).groups[0]
+        assert (description.members[0].member_metadata, description.members[0].member_assignment) == (
+            b"subscription",
+            b"for m1",
+        )
 
 
 def test_metadata_bytes_match_kept_metadata() -> None:
