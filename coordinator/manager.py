@@ -320,10 +320,11 @@ class GroupMetadataManager:
         roster_complete = group is not None and group.incomplete_reason is None
         facts = self._bypasses.described(event, now) + self._describe(event, now)
         if (group := self._cache.group(event.group_id)) is not None:
-            if self.describes_instance_ids is None and _lacks_instance_ids(event):
+            lacks_instance_ids = _lacks_instance_ids(event)
+            if lacks_instance_ids and self.describes_instance_ids is None:
                 apply(group, InstanceIdsMissing(), now)
-            if not (self.describes_instance_ids and _lacks_instance_ids(event)):
-                # Otherwise, a static member would count twice: as a join, and as new.
+            if not (lacks_instance_ids and self.describes_instance_ids):
+                # Without its instance id, a static member would count twice: as a join, and as a new member.
                 apply(group, SizeDescribed(event, before, roster_complete), now)
             self._forget_unless_real(group)
         elif event.state is GroupState.DEAD:

@@ -96,7 +96,7 @@ class RequestsCrossed(InternalEvent):
 
 @dataclass(frozen=True, slots=True)
 class InstanceIdsMissing(InternalEvent):
-    """The broker has described members perhaps without their instance ids."""
+    """A description has members without instance ids, and the broker may have left the ids out."""
 
 
 @dataclass(frozen=True, slots=True)

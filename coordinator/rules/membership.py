@@ -405,7 +405,7 @@ def metadata_dropped(group: Group, event: MetadataDropped, now: float) -> list[F
 
 
 def instance_ids_missing(group: Group, event: InstanceIdsMissing, now: float) -> list[Fact]:
-    """Puts the group in doubt, because its members may have instance ids that the description lacks."""
+    """Puts the group in doubt, because its members may have instance ids that the broker has left out."""
     group.doubt(now)
     return []
 

@@ -93,7 +93,7 @@ def show_offsets(source: QueryTarget, group_id: str, *, as_json: bool) -> None:
 
 
 def _old_log_ends(rows: Sequence[PartitionOffsets], now: datetime) -> str:
-    """Returns a sentence about log ends that a sidecar saw some time ago; the empty string without such log ends."""
+    """Returns a sentence about log ends that a sidecar saw some time ago; empty if there are none."""
     ages = [age for row in rows if (age := age_seconds(row.log_end_at, now)) is not None]
     old = [age for age in ages if age > OLD_LOG_END_SECONDS]
     if not old:

@@ -278,13 +278,13 @@ def _accepted(url: str, reply: httpx.Response) -> JsonObject:
     path = reply.url.path
     if reply.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         sent = "authorization" in reply.request.headers
-        said = "refuses this token" if sent else "wants a token: --token-file FILE"
+        problem = "refuses this token" if sent else "wants a token: --token-file FILE"
     elif reply.status_code == HTTPStatus.NOT_FOUND:
-        said = f"has no {path}: it is older, or not the admin port of a sidecar"
+        problem = f"has no {path}: it is older, or not the admin port of a sidecar"
     else:
         reason = _object(reply).get("error")
-        said = f"answers {path} with status {reply.status_code}{f': {reason}' if reason else ''}"
-    raise SidecarRefused(f"{_url_label(url)} {said}")
+        problem = f"answers {path} with status {reply.status_code}{f': {reason}' if reason else ''}"
+    raise SidecarRefused(f"{_url_label(url)} {problem}")
 
 
 def _read(url: str, read: Callable[[], T]) -> T:

@@ -10,7 +10,7 @@ def parse_time(text: str) -> datetime:
 
 
 def age_seconds(text: str | None, now: datetime) -> float | None:
-    """Returns the seconds since a time in ISO 8601; None without a time, or if the text is not a time."""
+    """Returns the seconds since a time in ISO 8601; None if there is no text, or the text is not a time."""
     try:
         return (now - parse_time(text)).total_seconds() if text is not None else None
     except (ValueError, OverflowError):

@@ -150,12 +150,12 @@ class ApiVersionsReplies:
     def _cut(self, reply: ApiVersionsResponse, versions: Versions, known: bool) -> ApiVersionsResponse:
         """Returns the reply that clients get. `known`: whether the reply is no error."""
         added = self._versions.added_versions_for(versions) if known else {}
-        cut = offered_api_versions(reply, self._decoded, added, gateway=self._gateway, serve=known and self._serves)
-        return _group_coordinators_only(cut) if self._kip40 else cut
+        offered = offered_api_versions(reply, self._decoded, added, gateway=self._gateway, serve=known and self._serves)
+        return _group_coordinators_only(offered) if self._kip40 else offered
 
 
 def offered_api_versions(
-    reply: ApiVersionsResponse, inspected: Collection[int], added: Versions, *, gateway: bool, serve: bool
+    reply: ApiVersionsResponse, decoded: Collection[int], added: Versions, *, gateway: bool, serve: bool
 ) -> ApiVersionsResponse:
     """Returns an ApiVersions reply with the versions that the client may use.
 
@@ -164,7 +164,7 @@ def offered_api_versions(
 
     Args:
         reply: the broker's reply.
-        inspected: the APIs that the sidecar decodes.
+        decoded: the APIs that the sidecar decodes.
         added: the versions that the sidecar adds to the broker's APIs (`added_versions`).
         gateway: whether the sidecar is a gateway.
         serve: whether to add those of the `SERVED_APIS` that the broker lacks.
@@ -173,8 +173,8 @@ def offered_api_versions(
         passing = (v for v in reply.api_keys if v.min_version <= GATEWAY_VERSIONS.get(v.api_key, -1))
         capped = (_capped(v, GATEWAY_VERSIONS[v.api_key]) for v in passing)
     else:
-        described = {key: APIS[key].versions[-1] for key in inspected if key in APIS}
-        capped = (_capped(v, described.get(v.api_key, v.max_version)) for v in reply.api_keys)
+        newest = {key: APIS[key].versions[-1] for key in decoded if key in APIS}
+        capped = (_capped(v, newest.get(v.api_key, v.max_version)) for v in reply.api_keys)
     offered = tuple(_raised(version, added) for version in capped)
     if serve:
         keys = {version.api_key for version in offered}
@@ -187,8 +187,9 @@ def _capped(version: ApiVersion, cap: int) -> ApiVersion:
 
 
 def _raised(version: ApiVersion, added: Versions) -> ApiVersion:
-    own = version.api_key not in added
-    return version if own else replace(version, max_version=added[version.api_key][1])
+    if version.api_key not in added:
+        return version
+    return replace(version, max_version=added[version.api_key][1])
 
 
 def _group_coordinators_only(reply: ApiVersionsResponse) -> ApiVersionsResponse:

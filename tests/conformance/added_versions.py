@@ -122,9 +122,9 @@ class Stage:
 
     def outcomes(self, situation: str) -> list[Outcome]:
         """Asks all questions in the added versions of a situation."""
-        asked = list(asked_of(self.scenes, self.added(situation)))
-        assert asked, "no version is added"
-        return [*(self.early if situation == SAW_HISTORY else ()), *self.settled(situation, asked)]
+        questions_asked = list(asked_of(self.scenes, self.added(situation)))
+        assert questions_asked, "no version is added"
+        return [*(self.early if situation == SAW_HISTORY else ()), *self.settled(situation, questions_asked)]
 
     def settled(self, situation: str, left: Sequence[Asked]) -> list[Outcome]:
         """Returns the outcomes once the sidecar has settled.
@@ -153,9 +153,9 @@ class Stage:
 
     def _outcome(self, situation: str, asked: Asked, wire: Wire, named: NameNormalizer) -> Outcome:
         before = len(self.recording.heads)
-        told = places(wire.ask(asked.question.request, asked.question.version), named)
+        reply = places(wire.ask(asked.question.request, asked.question.version), named)
         how = RELAYED if any(head.client_id == ASKER for head in self.recording.heads[before:]) else LOCAL
-        found = list(differences(self.expected[asked], told))
+        found = list(differences(self.expected[asked], reply))
         expected_differences = {
             each: expected_difference
             for each in found
@@ -197,13 +197,13 @@ def staged(version: str, folder: Path, expected: Answers) -> Iterator[Stage]:
         sidecars[SAW_HISTORY].wait_for_log()
         dialect = Dialect.of(broker.direct)
         direct, client = Client(broker.direct, dialect), Client(broker.sidecar, dialect)
-        told = Stage(version, dialect, recording, sidecars, expected)
-        told.scenes |= made(client, direct, [state for state in SETTLED if state.exists(version)], stack)
-        told.early = told.settled(SAW_HISTORY, list(lists(SETTLED_ONES, told.added(SAW_HISTORY))))
-        told.scenes |= made(client, direct, UNSETTLED, stack)
+        stage = Stage(version, dialect, recording, sidecars, expected)
+        stage.scenes |= made(client, direct, [state for state in SETTLED if state.exists(version)], stack)
+        stage.early = stage.settled(SAW_HISTORY, list(lists(SETTLED_ONES, stage.added(SAW_HISTORY))))
+        stage.scenes |= made(client, direct, UNSETTLED, stack)
         sidecars[STARTED_LATER] = sidecar(STARTED_LATER)
         sidecars[STARTED_LATER].wait_for_log()
-        yield told
+        yield stage
 
 
 @contextmanager

@@ -68,7 +68,7 @@ class Scene:
         rows = json.loads(body)["offsets"]
         return any(row["client_id"] == client_id and (row["committed_at"] or "") > since for row in rows)
 
-    def told(self, what: str, **cells: Any) -> list[Cells]:
+    def events(self, what: str, **cells: Any) -> list[Cells]:
         """Returns the entries of this kind with these cells."""
         return [each for each in self.timeline() if each["what"] == what and cells.items() <= each.items()]
 
@@ -80,10 +80,10 @@ class Scene:
     def wait_for(self, what: str, many: int = 1, **cells: Any) -> Cells:
         """Waits for so many such entries and returns the last one. A failure lists the entries that exist."""
         try:
-            self.until(lambda: len(self.told(what, **cells)) >= many)
+            self.until(lambda: len(self.events(what, **cells)) >= many)
         except Exception as error:
             raise AssertionError(f"no {what} with {cells} in\n" + "\n".join(map(str, self.timeline()))) from error
-        return self.told(what, **cells)[-1]
+        return self.events(what, **cells)[-1]
 
     def until(self, ready: Callable[[], bool]) -> None:
         """Waits until a condition is true at the sidecar's broker."""
@@ -92,7 +92,7 @@ class Scene:
     def rebalanced(self, cause: str, many: int = 1) -> Cells:
         """Waits for so many rebalances with this cause. Returns the last one."""
         completed = self.wait_for("rebalance_completed", many, cause=cause)
-        assert self.told("rebalance_started"), "a rebalance completed, but its start was not reported"
+        assert self.events("rebalance_started"), "a rebalance completed, but its start was not reported"
         return completed
 
 

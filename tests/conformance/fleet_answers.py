@@ -66,13 +66,13 @@ def rebalances(rows: Rows) -> dict[tuple[str, str], tuple[int, float]]:
 def sidecars_rebalances(story: FleetScenario) -> dict[tuple[str, str], tuple[int, float]]:
     """Returns the same as `rebalances` at the quiet moment, from the sidecars' timelines."""
     count, seconds = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for group, cell in told(story, "rebalance_completed"):
+    for group, cell in events_of_kind(story, "rebalance_completed"):
         count[group, cell["cause"]] += 1
         seconds[group, cell["cause"]] += cell["duration_seconds"]
     return {key: (count[key], round(seconds[key], 3)) for key in count}
 
 
-def told(story: FleetScenario, what: str) -> Iterator[tuple[str, Cells]]:
+def events_of_kind(story: FleetScenario, what: str) -> Iterator[tuple[str, Cells]]:
     """Yields the entries of one kind in all timelines of the quiet moment, each with its group."""
     for group, cells in story.timelines.items():
         yield from ((group, cell) for cell in cells if cell["what"] == what)

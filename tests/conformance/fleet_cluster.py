@@ -135,11 +135,13 @@ class Fleet:
 
     def timelines(self) -> dict[str, list[dict[str, Any]]]:
         """Returns the timeline of each group, from all sidecars."""
-        told: dict[str, list[dict[str, Any]]] = {}
+        timelines: dict[str, list[dict[str, Any]]] = {}
         for group in map(self.run.name, GROUPS):
             replies = [sidecar.get(f"/api/v1/timeline?group={group}") for sidecar in self.sidecars]
-            told[group] = [cell for status, body in replies if status == 200 for cell in json.loads(body)["timeline"]]
-        return told
+            timelines[group] = [
+                cell for status, body in replies if status == 200 for cell in json.loads(body)["timeline"]
+            ]
+        return timelines
 
     def settle(self) -> None:
         """Waits until a snapshot has the whole current state, with log ends that were observed after the call."""

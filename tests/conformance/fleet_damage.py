@@ -75,45 +75,45 @@ def lines(segment: Path) -> list[str]:
     return segment.read_text("utf-8").splitlines()
 
 
-def _cut(damage: Damage, told: list[str]) -> None:
+def _cut(damage: Damage, segment_lines: list[str]) -> None:
     """The disk was full, so the last line is incomplete."""
-    half = told[-1][: len(told[-1]) // 2]
-    damage.segment("cut", *told[:-1], half.encode())
+    half = segment_lines[-1][: len(segment_lines[-1]) // 2]
+    damage.segment("cut", *segment_lines[:-1], half.encode())
     damage.put_aside(Fault.NOT_JSON_OBJECT, half)
 
 
-def _mix(damage: Damage, told: list[str]) -> None:
+def _mix(damage: Damage, segment_lines: list[str]) -> None:
     """Two writers wrote to one file, so one line is in the middle of another line."""
-    first, second = told[0], told[1]
+    first, second = segment_lines[0], segment_lines[1]
     mixed = first[:30] + second + first[30:]
-    damage.segment("mixed", mixed, *told[2:])
+    damage.segment("mixed", mixed, *segment_lines[2:])
     damage.put_aside(Fault.NOT_JSON_OBJECT, mixed)
 
 
-def _garble(damage: Damage, told: list[str]) -> None:
+def _garble(damage: Damage, segment_lines: list[str]) -> None:
     """Binary data on one long line, lines of zero bytes, and empty lines."""
     damage.segment("garbage", _GARBAGE * 400 + b"\n", b"\0" * 4096 + b"\n", b"\n", b"\xff\xfe\n", b"[]\nnull\n7\n")
     damage.faults[Fault.NOT_JSON_OBJECT] += 7
 
 
-def _copy(damage: Damage, told: list[str]) -> None:
+def _copy(damage: Damage, segment_lines: list[str]) -> None:
     """A collector copied one segment twice, and joined several segments into one file."""
-    damage.segment("copy", *told)
-    damage.segment("copies", *told, *reversed(told))
+    damage.segment("copy", *segment_lines)
+    damage.segment("copies", *segment_lines, *reversed(segment_lines))
 
 
-def _show_unsealed(damage: Damage, told: list[str]) -> None:
+def _show_unsealed(damage: Damage, segment_lines: list[str]) -> None:
     """A segment was renamed while it was written, so its last line ends within a UTF-8 character."""
-    torn = json.dumps(json.loads(told[0]) | {"client_id": "ä"}, ensure_ascii=False).encode()
-    damage.segment("unsealed", *told, torn[: torn.index("ä".encode()) + 1])
+    torn = json.dumps(json.loads(segment_lines[0]) | {"client_id": "ä"}, ensure_ascii=False).encode()
+    damage.segment("unsealed", *segment_lines, torn[: torn.index("ä".encode()) + 1])
     damage.faults[Fault.NOT_JSON_OBJECT] += 1
 
 
 def _lose_one(damage: Damage, segments: list[Path]) -> None:
     """One record is lost, and only its sequence number shows that. The next snapshot repeats its contents."""
-    for path, told, at in _between(segments):
-        cells = json.loads(told[at])
-        path.write_text("".join(f"{line}\n" for number, line in enumerate(told) if number != at))
+    for path, segment_lines, at in _between(segments):
+        cells = json.loads(segment_lines[at])
+        path.write_text("".join(f"{line}\n" for number, line in enumerate(segment_lines) if number != at))
         damage.missing[cells["sidecar"]] += 1
         return
     raise AssertionError("no segment has a record between two others that the test could remove")
@@ -122,10 +122,10 @@ def _lose_one(damage: Damage, segments: list[Path]) -> None:
 def _between(segments: list[Path]) -> Iterator[tuple[Path, list[str], int]]:
     """Yields records that lie between others and were not copied."""
     for path in segments:
-        told = lines(path)
-        for at in range(1, len(told) - 1):
-            if json.loads(told[at])["kind"] in _SNAPSHOT_KINDS:
-                yield path, told, at
+        segment_lines = lines(path)
+        for at in range(1, len(segment_lines) - 1):
+            if json.loads(segment_lines[at])["kind"] in _SNAPSHOT_KINDS:
+                yield path, segment_lines, at
 
 
 def _false_record(kind: str, seq: int, **cells: Any) -> Cells:

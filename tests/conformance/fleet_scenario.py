@@ -47,7 +47,7 @@ class FleetScenario:
         timelines: the sidecars' timelines of each group at the quiet moment.
         unsealed: the complete lines of the segment that was open when the sidecar was killed.
         from_topic: the tables that the job computed at the quiet moment from the topic.
-        told: for each leader of the topic's partitions, the sidecars whose records the partitions then had.
+        writers: for each leader of the topic's partitions, the sidecars whose records the partitions then had.
     """
 
     quiet: FleetMoment
@@ -55,7 +55,7 @@ class FleetScenario:
     timelines: dict[str, list[dict[str, Any]]]
     unsealed: list[bytes]
     from_topic: Path
-    told: dict[int, set[str]]
+    writers: dict[int, set[str]]
 
 
 def run_fleet_scenario(folder: Path) -> FleetScenario:
@@ -67,10 +67,10 @@ def run_fleet_scenario(folder: Path) -> FleetScenario:
         stage.settle()
         quiet = _moment(stage, folder / "quiet")
         timelines = stage.timelines()
-        from_topic, told = _take_from_topic(stage, folder / "tables"), _writers_by_leader(stage)
+        from_topic, writers = _take_from_topic(stage, folder / "tables"), _writers_by_leader(stage)
         unsealed = _kill_and_restart(stage)
         _lose(stage, crowd)
-        return FleetScenario(quiet, _moment(stage, folder / "damaged"), timelines, unsealed, from_topic, told)
+        return FleetScenario(quiet, _moment(stage, folder / "damaged"), timelines, unsealed, from_topic, writers)
 
 
 def _moment(stage: Fleet, folder: Path) -> FleetMoment:
@@ -91,10 +91,10 @@ def _writers_by_leader(stage: Fleet) -> dict[int, set[str]]:
     """Returns which sidecars wrote the records of each partition of the topic, by their keys up to the current end."""
     bootstrap = host_port(stage.brokers[0].direct)
     leaders = leaders_of(bootstrap, JOURNAL)
-    told: dict[int, set[str]] = {node: set() for node in leaders.values()}
+    writers: dict[int, set[str]] = {node: set() for node in leaders.values()}
     for message in messages_in(bootstrap, JOURNAL):
-        told[leaders[message.partition() or 0]].add((message.key() or b"").decode())
-    return told
+        writers[leaders[message.partition() or 0]].add((message.key() or b"").decode())
+    return writers
 
 
 def _kill_and_restart(stage: Fleet) -> list[bytes]:

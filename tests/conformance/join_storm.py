@@ -147,28 +147,28 @@ class Member:
     async def receive_join(self, member_id: str) -> JoinReply:
         """Receives and records the reply to a join."""
         reply = await self.line.receive(*self.joining(member_id))
-        told = JoinReply(
+        join_reply = JoinReply(
             self.version,
             reply.error_code,
             reply.generation_id,
             reply.member_id,
             tuple((member.member_id, member.group_instance_id) for member in reply.members),
         )
-        self.storm.outcome.told.append(told)
-        return told
+        self.storm.outcome.replies.append(join_reply)
+        return join_reply
 
     async def join(self) -> int:
         """Joins as a client does, and requests a member id first if the broker requires that.
 
         Returns the last error.
         """
-        told = await self._ask_to_join()
-        if told.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = told.member_id
-            told = await self._ask_to_join()
-        self.member_id = "" if told.error_code else told.member_id
-        self.generation, self._roster = told.generation, told.roster
-        return told.error_code
+        reply = await self._ask_to_join()
+        if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = reply.member_id
+            reply = await self._ask_to_join()
+        self.member_id = "" if reply.error_code else reply.member_id
+        self.generation, self._roster = reply.generation, reply.roster
+        return reply.error_code
 
     async def _ask_to_join(self) -> JoinReply:
         await self.line.send(self.joining(self.member_id))
@@ -245,9 +245,9 @@ async def pipelines(member: Member) -> None:
         ids = ["", ""]
         for _ in range(2):
             await member.line.send(*map(member.joining, ids))
-            told = [await member.receive_join(each) for each in ids]
-            ids = [each.member_id for each in told]
-            if any(each.error_code != ErrorCode.MEMBER_ID_REQUIRED for each in told):
+            replies = [await member.receive_join(each) for each in ids]
+            ids = [each.member_id for each in replies]
+            if any(each.error_code != ErrorCode.MEMBER_ID_REQUIRED for each in replies):
                 break
         await trio.sleep(RETRY_SECONDS * member.random_source.random())
         member.line.close()
@@ -259,9 +259,9 @@ async def disconnects(member: Member) -> None:
         await member.connect()
         await member.line.send(member.joining(""))
         with trio.move_on_after(member.random_source.uniform(0, 0.3)):
-            told = await member.receive_join("")
-            if told.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-                await member.line.send(member.joining(told.member_id))
+            reply = await member.receive_join("")
+            if reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                await member.line.send(member.joining(reply.member_id))
                 await trio.sleep(member.random_source.uniform(0, 0.1))
         member.line.close()
         await trio.sleep(RETRY_SECONDS * member.random_source.random())

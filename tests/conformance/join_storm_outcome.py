@@ -37,7 +37,7 @@ class Outcome:
     """
 
     limit: int
-    told: list[JoinReply] = field(default_factory=list)
+    replies: list[JoinReply] = field(default_factory=list)
     described: list[DescribedGroupState] = field(default_factory=list)
     calm: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -45,23 +45,23 @@ class Outcome:
     @property
     def errors(self) -> Counter[int]:
         """The number of JoinGroup replies by error code."""
-        return Counter(told.error_code for told in self.told)
+        return Counter(reply.error_code for reply in self.replies)
 
     @property
     def sizes(self) -> dict[int, int]:
         """The number of members by generation, from the leader's reply."""
-        return {told.generation: len(told.roster) for told in self.told if told.roster}
+        return {reply.generation: len(reply.roster) for reply in self.replies if reply.roster}
 
     @property
     def joined(self) -> dict[int, int]:
         """The number of members by generation, without static members that did not rejoin, which Kafka keeps."""
-        answered = {(told.generation, told.member_id) for told in self.told if not told.error_code}
+        answered = {(reply.generation, reply.member_id) for reply in self.replies if not reply.error_code}
         return {
-            told.generation: sum(
-                not instance or (told.generation, member) in answered for member, instance in told.roster
+            reply.generation: sum(
+                not instance or (reply.generation, member) in answered for member, instance in reply.roster
             )
-            for told in self.told
-            if told.roster
+            for reply in self.replies
+            if reply.roster
         }
 
     @property
@@ -75,7 +75,7 @@ class Outcome:
         sizes, errors = self.sizes, dict(sorted(self.errors.items()))
         listed = max((seen.members for seen in self.described), default=0)
         return (
-            f"{len(self.told)} joins answered, by error {errors}; {len(sizes)} generations led, of at most "
+            f"{len(self.replies)} joins answered, by error {errors}; {len(sizes)} generations led, of at most "
             f"{max(sizes.values(), default=0)} ({max(self.joined.values(), default=0)} joined); "
             f"described at most {listed}, settled {self.most_settled}; {self.seconds:.0f} s; then {self.calm}"
         )

@@ -141,16 +141,16 @@ def send(wire: Wire, request: Struct) -> bytes:
 @contextmanager
 def share_member(run: Run, group: str) -> Iterator[None]:
     """Runs a member of a share group, which leaves at the end."""
-    said = ShareGroupHeartbeatRequest(
+    heartbeat = ShareGroupHeartbeatRequest(
         group_id=run.name(group),
         member_id=secrets.token_hex(8),
         member_epoch=0,
         subscribed_topic_names=(run.name("topic"),),
     )
     with Wire(run.route.plain) as wire:
-        send(wire, said)
+        send(wire, heartbeat)
         yield
-        send(wire, replace(said, member_epoch=-1, subscribed_topic_names=None))
+        send(wire, replace(heartbeat, member_epoch=-1, subscribed_topic_names=None))
 
 
 def streams_heartbeat(run: Run, group: str) -> Struct:

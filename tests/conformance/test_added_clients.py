@@ -89,10 +89,10 @@ def test_kafka_python_fetches_all_offsets(old: Old) -> None:
     """kafka-python gets all offsets of groups of an old broker through the gateway."""
     client = KafkaAdminClient(bootstrap_servers=host_port(old.through))
     try:
-        told = client.list_group_offsets(dict.fromkeys(GROUPS))
+        offsets = client.list_group_offsets(dict.fromkeys(GROUPS))
     finally:
         client.close()
-    seen = {group: {place.partition: each.offset for place, each in its.items()} for group, its in told.items()}
+    seen = {group: {place.partition: each.offset for place, each in its.items()} for group, its in offsets.items()}
     assert seen == OFFSETS
 
 
@@ -125,19 +125,19 @@ def lines(text: str, first: str) -> list[list[str]]:
 @pytest.mark.parametrize("old", [OLDEST_FOR_JAVA], indirect=True, scope="module")
 def test_command_describes_offsets(old: Old, group: str) -> None:
     """kafka-consumer-groups 1.1.1 describes the offsets and lag of an old broker's group through the gateway."""
-    told = lines(consumer_groups("1.1.1", old.through, "--describe", "--group", group), TOPIC)
-    assert [tuple(map(int, words[1:5])) for words in told] == [
+    rows = lines(consumer_groups("1.1.1", old.through, "--describe", "--group", group), TOPIC)
+    assert [tuple(map(int, words[1:5])) for words in rows] == [
         (partition, offset, MESSAGES, MESSAGES - offset) for partition, offset in OFFSETS[group].items()
     ]
-    clients = {words[7] for words in told}
+    clients = {words[7] for words in rows}
     assert clients == ({"-"} if group == "empty" else {"member"})
 
 
 @pytest.mark.parametrize("old", [OLDEST_FOR_JAVA], indirect=True, scope="module")
 def test_command_fails_without_sidecar(old: Old) -> None:
     """Without the sidecar, kafka-consumer-groups 1.1.1 fails at the old broker because OffsetFetch v2 is missing."""
-    said = consumer_groups("1.1.1", old.direct, "--describe", "--group", "empty")
-    assert "The broker only supports OffsetFetchRequest v1, but we need v2 or newer" in said
+    result = consumer_groups("1.1.1", old.direct, "--describe", "--group", "empty")
+    assert "The broker only supports OffsetFetchRequest v1, but we need v2 or newer" in result
 
 
 @pytest.mark.parametrize("version", ["2.8.2", pytest.param("3.9.1", marks=pytest.mark.long)])
@@ -159,5 +159,5 @@ def test_metadata_v4_is_not_added(old: Old) -> None:
     """kafka-consumer-groups 2.8.2 fails because the gateway does not add Metadata v4. An old broker would create the
     topics that such a request names.
     """
-    said = consumer_groups("2.8.2", old.through, "--describe", "--group", "empty")
-    assert "MetadataRequest versions older than 4" in said
+    result = consumer_groups("2.8.2", old.through, "--describe", "--group", "empty")
+    assert "MetadataRequest versions older than 4" in result

@@ -104,6 +104,6 @@ def test_section_shows_answerers_and_reasons() -> None:
         cell(STARTED_LATER, "simple", how, way=way) for how, way in ((LOCAL, ""), (LOCAL, "a"), (DIFFERENT, "b"))
     )
     lines = table.section().splitlines()
-    told = "local; relayed: all together | local; DIFFERENT: *b* | relayed | operations"
-    assert f"| 1.1.1 | DescribeGroups | v6 | {told} |" in lines
+    expected = "local; relayed: all together | local; DIFFERENT: *b* | relayed | operations"
+    assert f"| 1.1.1 | DescribeGroups | v6 | {expected} |" in lines
     assert [line.partition(":")[0] for line in lines if line.startswith("- **")][2:] == ["- **operations**"]

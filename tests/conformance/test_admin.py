@@ -236,8 +236,8 @@ def test_group_offsets_administration(routes: Routes) -> None:
     assert after == [-1001, -1001]
 
 
-def _offsets(client: AdminClient, asked: ConsumerGroupTopicPartitions) -> Any:
-    answer = outcome(client.list_consumer_group_offsets([asked], require_stable=True)[asked.group_id])
+def _offsets(client: AdminClient, partitions: ConsumerGroupTopicPartitions) -> Any:
+    answer = outcome(client.list_consumer_group_offsets([partitions], require_stable=True)[partitions.group_id])
     return sorted(
         (part.topic, part.partition, part.offset, part.metadata or "", part.error) for part in answer.topic_partitions
     )

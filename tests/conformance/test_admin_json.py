@@ -37,7 +37,7 @@ def sidecar(tmp_path: Path) -> Iterator[SidecarProcess]:
             yield sidecar
 
 
-def told(sidecar: SidecarProcess, target: str) -> Any:
+def get_content(sidecar: SidecarProcess, target: str) -> Any:
     status, body = sidecar.get(f"/api/v1/{target}")
     return json.loads(body) if status == 200 else None
 
@@ -71,23 +71,26 @@ def test_group_member_and_lag_in_json(sidecar: SidecarProcess, protocol: str) ->
 
         def is_settled() -> bool:
             consumer.poll(0)
-            content = told(sidecar, f"group{of_group}")
+            content = get_content(sidecar, f"group{of_group}")
             known = content is not None and content["state"] == "Stable" and content["lag"] is not None
             return bool(known and content["member_list"] and content["member_list"][0]["assignment"])
 
         sidecar.process.wait_until(is_settled)
-        content = told(sidecar, f"group{of_group}")
+        content = get_content(sidecar, f"group{of_group}")
         assert (content["protocol"], content["members"], content["lag"]) == (protocol, 1, LEFT)
         (member,) = content["member_list"]
         assert (member["client_id"], member["client_host"]) == ("reader", "/127.0.0.1")
         assert member["assignment"] == {TOPIC: [0, 1]}
-        first, second = told(sidecar, f"offsets{of_group}")["offsets"]
+        first, second = get_content(sidecar, f"offsets{of_group}")["offsets"]
         assert (first["current_offset"], first["log_end_offset"], first["lag"]) == (RECORDS - LEFT, RECORDS, LEFT)
         assert (second["current_offset"], second["lag"]) == (None, None)
         assert first["member_id"] == second["member_id"] == member["member_id"]
 
         def says_the_same() -> bool:
-            content, found = told(sidecar, f"group{of_group}"), told(sidecar, "groups?search=GR%C3%96")["groups"]
+            content, found = (
+                get_content(sidecar, f"group{of_group}"),
+                get_content(sidecar, "groups?search=GR%C3%96")["groups"],
+            )
             (summary,) = (each for each in found if each["group"] == group)
             return bool(summary == {name: content[name] for name in summary})
 
@@ -109,7 +112,7 @@ def test_default_settings_show_not_exclusive(sidecar: SidecarProcess) -> None:
         def reasons() -> dict[str, tuple[str | None, str | None]]:
             for consumer in readers:
                 consumer.poll(0.05)
-            found = told(sidecar, "groups")["groups"]
+            found = get_content(sidecar, "groups")["groups"]
             stable = (each for each in found if each["state"] == "Stable")
             return {each["group"]: (each["lacking"], each["offsets_lacking"]) for each in stable}
 
@@ -126,7 +129,7 @@ def test_default_settings_show_not_exclusive(sidecar: SidecarProcess) -> None:
 
             sidecar.process.wait_until(counted)  # The reason is `unauthorized` until the broker's ACLs are known.
             assert sidecar.metric(FALLBACKS, api=api, reason="cold") == 0
-        sidecar.process.wait_until(lambda: told(sidecar, "status")["fallbacks"]["not_exclusive"] >= 2)
+        sidecar.process.wait_until(lambda: get_content(sidecar, "status")["fallbacks"]["not_exclusive"] >= 2)
         assert "Left to the broker: not exclusive" in " ".join(sidecar.get("/status")[1].split())
         assert "<b>not exclusive</b> for its members" in sidecar.get("/group?group=classic")[1]
     finally:

@@ -75,10 +75,12 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizedBrok
 
 
 def fetching(version: int, groups: tuple[str, ...], topics: tuple[str, ...] | None) -> Question:
-    asked = None if topics is None else tuple(map(some, topics))
+    request_topics = None if topics is None else tuple(map(some, topics))
     if version < 8:
-        return OffsetFetchRequest(group_id=groups[0], topics=asked), version
-    return OffsetFetchRequest(groups=tuple(OffsetFetchRequestGroup(group_id=g, topics=asked) for g in groups)), version
+        return OffsetFetchRequest(group_id=groups[0], topics=request_topics), version
+    return OffsetFetchRequest(
+        groups=tuple(OffsetFetchRequestGroup(group_id=g, topics=request_topics) for g in groups)
+    ), version
 
 
 def some(topic: str) -> OffsetFetchRequestTopic:
@@ -108,8 +110,8 @@ def questions(groups: tuple[str, ...]) -> list[Question]:
 EVERYTHING = questions(GROUPS)
 
 
-def tell_apart(user: str, question: Question, told: Struct, expected: Struct) -> None:
-    assert told == expected, f"{user} must get the broker's answer to {question}"
+def tell_apart(user: str, question: Question, reply: Struct, expected: Struct) -> None:
+    assert reply == expected, f"{user} must get the broker's answer to {question}"
 
 
 def test_each_user_gets_the_brokers_answer(guarded: AuthorizedBroker) -> None:
@@ -217,8 +219,8 @@ def test_anonymous_users_without_sasl(
             wires = [connected(stack, guarded.broker.sidecar, ANONYMOUS) for _ in range(2)]
             for question in everything:
                 for wire in wires:
-                    told = alike(wire.ask(*question))
-                    tell_apart(ANONYMOUS, question, told, guarded.directly(ANONYMOUS, question))
+                    reply = alike(wire.ask(*question))
+                    tell_apart(ANONYMOUS, question, reply, guarded.directly(ANONYMOUS, question))
     assert answers(sidecar, "OffsetFetch") > 0
 
 

@@ -51,8 +51,8 @@ def counted(sidecar: SidecarProcess, family: str) -> dict[tuple[str, str], float
 
 def timeline(sidecar: SidecarProcess, group: str) -> list[dict[str, Any]]:
     """Returns the flight recorder's entries of a group."""
-    told: list[dict[str, Any]] = sidecar.group_json("timeline", group)["timeline"]
-    return told
+    events: list[dict[str, Any]] = sidecar.group_json("timeline", group)["timeline"]
+    return events
 
 
 def test_broker_refusals_are_counted_apart(sidecar: SidecarProcess, client: Client) -> None:
@@ -64,18 +64,18 @@ def test_broker_refusals_are_counted_apart(sidecar: SidecarProcess, client: Clie
         second.send_join()
         assert second.receive_join().error_code == 81
         assert first.commit({0: 1}).topics[0].partitions[0].error_code == 12
-        told = timeline(sidecar, group)
+        events = timeline(sidecar, group)
     assert counted(sidecar, "broker_rejections") == {FULL: 1, TOO_LONG: 1}
     assert counted(sidecar, "audited_rejections") == {
         ("group_max_size", "GROUP_MAX_SIZE_REACHED_KIP_389"): 1,
         TOO_LONG: 1,
     }
     assert counted(sidecar, "rejections") == {}
-    assert [entry["what"] for entry in told] == [
+    assert [entry["what"] for entry in events] == [
         *("rebalance_started", "member_joined", "rebalance_completed"),
         *("client_audited", "client_audited", "offsets_committed"),
     ]
-    assert told[3].items() >= {"size": 1, "limit": 1, "policy": "group_max_size", "client_host": "/127.0.0.1"}.items()
+    assert events[3].items() >= {"size": 1, "limit": 1, "policy": "group_max_size", "client_host": "/127.0.0.1"}.items()
 
 
 def test_full_consumer_group_is_refused(sidecar: SidecarProcess, client: Client) -> None:

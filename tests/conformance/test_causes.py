@@ -42,9 +42,9 @@ def scene(broker: KafkaBroker, sidecar: SidecarProcess) -> Scene:
     return Scene(broker, sidecar)
 
 
-def caused_by(told: Cells) -> str:
+def caused_by(event: Cells) -> str:
     """Returns the client id of the client that caused a rebalance."""
-    return str(told["by"]["client_id"])
+    return str(event["by"]["client_id"])
 
 
 # Java.
@@ -72,7 +72,7 @@ def test_java_consumers(scene: Scene) -> None:
             second.send_signal(signal.SIGTERM)
             left = scene.rebalanced("member_left")
         assert (caused_by(left), left["said"], left["gone"]) == ("second", "the consumer is being closed", 1)
-        [gone] = scene.told("member_gone")
+        [gone] = scene.events("member_gone")
         assert (gone["client_id"], gone["how"], gone["said"]) == ("second", "left", left["said"])
         with java_consumer(scene, topic, "third", **quick) as third:
             came = scene.rebalanced("new_member", 3)
@@ -81,7 +81,7 @@ def test_java_consumers(scene: Scene) -> None:
             third.kill()
             expired = scene.rebalanced("session_expired")
         assert (caused_by(expired), expired["reason"], expired["gone"]) == ("third", "expired", 1)
-        assert scene.told("member_gone")[-1]["how"] == "expired"
+        assert scene.events("member_gone")[-1]["how"] == "expired"
 
 
 def test_java_poll_timeout(scene: Scene) -> None:
@@ -92,8 +92,8 @@ def test_java_poll_timeout(scene: Scene) -> None:
     with consumer(scene.run, "group", ["topic"], client_id="steady") as steady:
         poll_until([steady], settled([steady], 2), "both partitions")
         with java_consumer(scene, topic, "stuck", reads=False, partition_assignment_strategy=RANGE, **settings):
-            poll_until([steady], lambda _: bool(scene.told("rebalance_completed", cause="member_left")), "a leave")
-    [left] = scene.told("rebalance_completed", cause="member_left")
+            poll_until([steady], lambda _: bool(scene.events("rebalance_completed", cause="member_left")), "a leave")
+    [left] = scene.events("rebalance_completed", cause="member_left")
     assert (caused_by(left), left["said"]) == ("stuck", "consumer poll timeout has expired.")
 
 
@@ -130,7 +130,7 @@ def test_librdkafka_consumers(scene: Scene) -> None:
             second.subscribe([scene.run.name("topic"), scene.run.name("other")])
             poll_until(
                 [first, second],
-                lambda _: bool(scene.told("rebalance_completed", cause="subscription_changed")),
+                lambda _: bool(scene.events("rebalance_completed", cause="subscription_changed")),
                 "a changed subscription",
             )
             assert caused_by(scene.rebalanced("subscription_changed")) == "second"
@@ -148,8 +148,8 @@ def test_librdkafka_finds_more_partitions(scene: Scene) -> None:
         poll_until([client], settled([client], 2), "all partitions")
         scene.add_partitions(topic, 3)
         poll_until([client], settled([client], 3), "the new partition")
-    told = scene.rebalanced("topic_metadata")
-    assert (caused_by(told), told["said"], told["moved_partitions"]) == ("c", "", 0)
+    event = scene.rebalanced("topic_metadata")
+    assert (caused_by(event), event["said"], event["moved_partitions"]) == ("c", "", 0)
 
 
 def test_librdkafka_revokes_partitions(scene: Scene) -> None:
@@ -212,7 +212,7 @@ def test_consumer_member_expires(scene: Scene) -> None:
         follow(scene, {a: 2})
         b.vanish()
     assert caused_by(scene.rebalanced("session_expired")) == "b"
-    assert clients(scene.told("member_gone", how="expired")) == ["b"]
+    assert clients(scene.events("member_gone", how="expired")) == ["b"]
 
 
 # kafka-python.
@@ -274,8 +274,8 @@ def test_static_restart_with_other_protocols(scene: Scene) -> None:
         static.reconnect(scene.client("static"))
         static.speaks = ("sticky",)
         together(leader, static)
-    told = scene.rebalanced("static_replaced")
-    assert (caused_by(told), told["by"]["instance_id"], told["joined"], told["gone"]) == ("static", "i", 0, 0)
+    event = scene.rebalanced("static_replaced")
+    assert (caused_by(event), event["by"]["instance_id"], event["joined"], event["gone"]) == ("static", "i", 0, 0)
     scene.wait_for("member_gone", how="fenced")
 
 
@@ -285,8 +285,8 @@ def test_leader_rejoins(scene: Scene) -> None:
     with ClassicMember(scene.client("leader"), scene.group, topic) as leader:
         alone(leader)
         alone(leader)
-    told = scene.rebalanced("leader_rejoined")
-    assert (caused_by(told), told["moved_partitions"], told["slowest"]) == ("leader", 0, None)
+    event = scene.rebalanced("leader_rejoined")
+    assert (caused_by(event), event["moved_partitions"], event["slowest"]) == ("leader", 0, None)
 
 
 def test_admin_removes_one_member(scene: Scene) -> None:
@@ -302,9 +302,14 @@ def test_admin_removes_one_member(scene: Scene) -> None:
         scene.client("an-admin").ask(LeaveGroupRequest(group_id=scene.group, members=(named,)))
         other.member_id = ""
         alone(leader)
-    told = scene.rebalanced("member_removed")
-    assert (caused_by(told), told["said"], told["gone"], told["reason"]) == ("other", "it is in the way", 1, "leave")
-    assert clients(scene.told("member_gone", how="kicked")) == ["other"]
+    event = scene.rebalanced("member_removed")
+    assert (caused_by(event), event["said"], event["gone"], event["reason"]) == (
+        "other",
+        "it is in the way",
+        1,
+        "leave",
+    )
+    assert clients(scene.events("member_gone", how="kicked")) == ["other"]
 
 
 def test_member_rejoins_too_late(scene: Scene) -> None:
@@ -318,10 +323,10 @@ def test_member_rejoins_too_late(scene: Scene) -> None:
         together(leader, late)
         alone(leader)  # This takes as long as the broker waits for the other member.
         late.member_id = ""
-    told = scene.rebalanced("leader_rejoined")
-    assert (told["gone"], told["members"]) == (1, 1)
-    assert told["duration_seconds"] >= 0.9
-    assert clients(scene.told("member_gone", how="dropped")) == ["late"]
+    event = scene.rebalanced("leader_rejoined")
+    assert (event["gone"], event["members"]) == (1, 1)
+    assert event["duration_seconds"] >= 0.9
+    assert clients(scene.events("member_gone", how="dropped")) == ["late"]
 
 
 def test_failed_commit_is_reported(scene: Scene) -> None:
@@ -348,4 +353,4 @@ def test_refused_client_is_reported(scene: Scene) -> None:
         assert second.receive_join().error_code == ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389
     refused = scene.wait_for("client_refused")
     assert (refused["client_id"], refused["size"], refused["limit"]) == ("second", 1, 1)
-    assert scene.told("rebalance_completed", cause="new_member")[-1]["members"] == 1
+    assert scene.events("rebalance_completed", cause="new_member")[-1]["members"] == 1

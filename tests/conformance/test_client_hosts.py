@@ -59,29 +59,29 @@ class Scene:
 
     def direct(self) -> dict[str, str]:
         """Returns the hosts by client id as the broker reports them to a direct client."""
-        return {client: host for asked in self.questions() for client, host in hosts(self.broker.direct, *asked)}
+        return {client: host for question in self.questions() for client, host in hosts(self.broker.direct, *question)}
 
     def forwarded(self) -> dict[str, str]:
         """Returns the hosts by client id in the broker's own replies through the sidecar."""
         before = self.sidecar.metric(ANSWERED)
-        asked = self.questions(operations=True)
-        told = {client: host for each in asked for client, host in hosts(self.sidecar.listen, *each)}
+        questions = self.questions(operations=True)
+        hosts_by_client = {client: host for each in questions for client, host in hosts(self.sidecar.listen, *each)}
         assert self.sidecar.metric(ANSWERED) == before
-        return told
+        return hosts_by_client
 
     def answered(self) -> dict[str, str]:
         """Asks until the sidecar answers itself. Returns the hosts by client id in its answers."""
-        told: dict[str, str] = {}
+        hosts_by_client: dict[str, str] = {}
         for request, version in self.questions():
 
             def is_answered(request: Struct = request, version: int = version) -> bool:
                 before = self.sidecar.metric(ANSWERED)
                 found = dict(hosts(self.sidecar.listen, request, version))
-                told.update(found)
+                hosts_by_client.update(found)
                 return self.sidecar.metric(ANSWERED) > before
 
             self.sidecar.process.wait_until(is_answered)
-        return told
+        return hosts_by_client
 
     def on_the_page(self) -> dict[str, str]:
         """Returns the hosts by client id in the admin port's JSON, which the page shows."""
@@ -171,9 +171,9 @@ def test_member_hosts_in_all_outputs(broker: KafkaBroker, tmp_path: Path, settin
         assert scene.forwarded() == wanted
         assert scene.answered() == wanted
         assert scene.on_the_page() == ELSEWHERE
-        told = scene.timeline()
-        assert {(client, "member_joined") for client in ELSEWHERE} <= told.keys()
-        assert all(host == ELSEWHERE[client] for (client, _), host in told.items()), told
+        events = scene.timeline()
+        assert {(client, "member_joined") for client in ELSEWHERE} <= events.keys()
+        assert all(host == ELSEWHERE[client] for (client, _), host in events.items()), events
 
         scene.sidecar.stop()
         scene.sidecar.start()

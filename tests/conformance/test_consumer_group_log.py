@@ -260,8 +260,8 @@ def answered(
     views: Mapping[str, ConsumerGroupView | None], version: int, names: Mapping[UUID, str]
 ) -> tuple[DescribedGroup, ...]:
     """Returns the groups in the sidecar's own answer."""
-    asked = ConsumerGroupDescribeRequest(group_ids=tuple(views), include_authorized_operations=False)
-    reply = consumer_group_describe(asked, version, views, names, reports_revoking=True)
+    request = ConsumerGroupDescribeRequest(group_ids=tuple(views), include_authorized_operations=False)
+    reply = consumer_group_describe(request, version, views, names, reports_revoking=True)
     assert reply is not None, "the sidecar lacks data for its own answer"
     return reply.groups
 
@@ -272,14 +272,14 @@ def test_group_matches_broker_description(run: Run, group: str) -> None:
     make, state = STATES[group]
     with ExitStack() as stack:
         make(run, stack, group)
-        told, records = held_still(run, group, lambda: logged(run)[run.name(group)])
+        description, records = held_still(run, group, lambda: logged(run)[run.name(group)])
         names = topic_names(run)
-    assert told[1].group_state == state
+    assert description[1].group_state == state
     view = consumer_group_from_records(run.name(group), records)
     assert view.kind is GroupKind.CONSUMER
     for version in VERSIONS:
         assert [unordered(ours) for ours in answered({run.name(group): view}, version, names)] == [
-            unordered(told[version])
+            unordered(description[version])
         ]
 
 
@@ -307,8 +307,8 @@ def test_other_group_kinds_match_broker(run: Run) -> None:
         }
         request = ConsumerGroupDescribeRequest(group_ids=tuple(views), include_authorized_operations=False)
         for version in VERSIONS:
-            told = {group.group_id: group for group in ask(run.route.plain, request, version).groups}
-            assert {group.group_id: group for group in answered(views, version, {})} == told
+            groups = {group.group_id: group for group in ask(run.route.plain, request, version).groups}
+            assert {group.group_id: group for group in answered(views, version, {})} == groups
 
 
 def listed(run: Run, group: str) -> tuple[str, str]:

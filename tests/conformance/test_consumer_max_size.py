@@ -53,13 +53,13 @@ class Group:
     def beat(self, *members: str, epoch: int | None = None, instance_id: str | None = None) -> list[str]:
         """Sends a heartbeat of each member. Returns ``in`` for each success, and the reply in hex for each error."""
         epochs = [self.epochs.get(member, JOIN) if epoch is None else epoch for member in members]
-        asked = [(self.heartbeat(each, at, instance_id), VERSION) for each, at in zip(members, epochs, strict=True)]
+        requests = [(self.heartbeat(each, at, instance_id), VERSION) for each, at in zip(members, epochs, strict=True)]
         outcomes = []
-        for member, reply in zip(members, self.ask(asked), strict=True):
-            said = decode(ConsumerGroupHeartbeatResponse, VERSION, split_reply(reply, flexible=True))
-            if said.error_code == 0:
-                self.epochs[member] = said.member_epoch
-            outcomes.append(reply.hex() if said.error_code else "in")
+        for member, reply in zip(members, self.ask(requests), strict=True):
+            response = decode(ConsumerGroupHeartbeatResponse, VERSION, split_reply(reply, flexible=True))
+            if response.error_code == 0:
+                self.epochs[member] = response.member_epoch
+            outcomes.append(reply.hex() if response.error_code else "in")
         return outcomes
 
     def heartbeat(self, member_id: str, epoch: int, instance_id: str | None = None) -> ConsumerGroupHeartbeatRequest:
@@ -130,25 +130,25 @@ def limited(sidecar: SidecarProcess) -> Iterator[Group]:
 
 def crowd(group: Group) -> tuple[Counter[str], list[str]]:
     """Many clients join at once. Returns the outcomes of their joins, and of later heartbeats of the members."""
-    told = Counter(group.beat(*(somebody() for _ in range(JOINERS))))
+    outcomes = Counter(group.beat(*(somebody() for _ in range(JOINERS))))
     members = list(group.epochs)
-    return told, [each for _ in range(BEATS) for each in group.beat(*members)]
+    return outcomes, [each for _ in range(BEATS) for each in group.beat(*members)]
 
 
 def test_simultaneous_joins_fill_to_limit(strict: Group, limited: Group) -> None:
     """If many clients join at once, as many as the limit succeed and stay, as at a broker with the same limit."""
-    told, after = crowd(limited)
-    assert (told["in"], told.total(), len(told)) == (LIMIT, JOINERS, 2)
+    outcomes, after = crowd(limited)
+    assert (outcomes["in"], outcomes.total(), len(outcomes)) == (LIMIT, JOINERS, 2)
     assert after == ["in"] * LIMIT * BEATS
-    assert (told, after) == crowd(strict)
+    assert (outcomes, after) == crowd(strict)
 
 
 def full(group: Group, *, instance_id: str | None = None) -> list[str]:
     """Fills a group, one join after the other. `instance_id` makes the first member static. Returns all members."""
     members = [somebody() for _ in range(LIMIT)]
-    told = [*group.beat(members[0], instance_id=instance_id)]
-    told += [outcome for member in members[1:] for outcome in group.beat(member)]
-    assert told == ["in"] * LIMIT
+    outcomes = [*group.beat(members[0], instance_id=instance_id)]
+    outcomes += [outcome for member in members[1:] for outcome in group.beat(member)]
+    assert outcomes == ["in"] * LIMIT
     return members
 
 
@@ -207,6 +207,6 @@ def crowding_classically(group: Group) -> Counter[int]:
 
 def test_simultaneous_classic_joins_fill_to_limit(strict: Group, limited: Group) -> None:
     """If many classic clients join at once, only as many succeed as there are free places."""
-    told = crowding_classically(limited)
-    assert told == {0: 2, int(FULL): JOINERS - 2}
-    assert told == crowding_classically(strict)
+    outcomes = crowding_classically(limited)
+    assert outcomes == {0: 2, int(FULL): JOINERS - 2}
+    assert outcomes == crowding_classically(strict)

@@ -147,10 +147,10 @@ def topic_ids(client: Client) -> dict[str, UUID]:
 def test_group_seen_from_start(stage: Stage, state: State) -> None:
     """For a group seen from the start, its answers equal the broker's in each state, API and version."""
     with stage.scene(state) as scene, Asker(stage.broker.direct, stage.sidecar) as asker:
-        asked = list(questions(stage.subject(scene), stage.direct.dialect))
-        outcomes = examine(asker, asked, _BY_ITSELF_SECONDS if state.by_itself else 0, state.settling_seconds)
+        asked_questions = list(questions(stage.subject(scene), stage.direct.dialect))
+        outcomes = examine(asker, asked_questions, _BY_ITSELF_SECONDS if state.by_itself else 0, state.settling_seconds)
     with Asker(stage.broker.direct, stage.sidecar) as asker:
-        afterwards = settle(asker, [question for question in asked if question.api == "ListGroups"])
+        afterwards = settle(asker, [question for question in asked_questions if question.api == "ListGroups"])
     judge(stage, SEEN, {state.name: [*outcomes, *afterwards]})
 
 
@@ -217,14 +217,20 @@ def asked_meanwhile(stage: Stage, scene: Scene) -> list[Outcome]:
 
 
 def examine(
-    asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0, settling_seconds: float = _SETTLING_SECONDS
+    asker: Asker,
+    asked_questions: Sequence[Question],
+    seconds_to_agree: float = 0,
+    settling_seconds: float = _SETTLING_SECONDS,
 ) -> list[Outcome]:
     """Asks all questions after the sidecar has settled. The outcomes include the differences before that."""
-    return [*settle(asker, asked, seconds_to_agree, settling_seconds), *asker.ask_all(asked)]
+    return [*settle(asker, asked_questions, seconds_to_agree, settling_seconds), *asker.ask_all(asked_questions)]
 
 
 def settle(
-    asker: Asker, asked: Sequence[Question], seconds_to_agree: float = 0, settling_seconds: float = _SETTLING_SECONDS
+    asker: Asker,
+    asked_questions: Sequence[Question],
+    seconds_to_agree: float = 0,
+    settling_seconds: float = _SETTLING_SECONDS,
 ) -> list[Outcome]:
     """Asks until the sidecar answers all questions itself, or for `settling_seconds`.
 
@@ -232,7 +238,7 @@ def settle(
 
     Returns the differences that remain after `seconds_to_agree`.
     """
-    left = list({(each.api, each.way, each.group): each for each in asked}.values())
+    left = list({(each.api, each.way, each.group): each for each in asked_questions}.values())
     started = time.monotonic()
     while True:
         passed = time.monotonic() - started

@@ -17,12 +17,12 @@ from group_sidecar.spark.store import Store
 from tests.conformance.fleet_answers import (
     Rows,
     answer,
+    events_of_kind,
     groups,
     kafkas_groups,
     offsets,
     rebalances,
     sidecars_rebalances,
-    told,
 )
 from tests.conformance.fleet_cluster import CROWDED, CROWDED_LIMIT, NODES, REFUSALS, REFUSED, sidecar_id
 from tests.conformance.fleet_scenario import LOST, RESTARTED, STICKY, FleetMoment, FleetScenario
@@ -88,8 +88,8 @@ def test_rebalances_match_timelines(fleet_story: FleetScenario, answers: Answers
     expected = sidecars_rebalances(fleet_story)
     assert rebalances(answers["quiet"]["rebalances"]) == expected
     assert {"new_member", "member_left", "partitions_revoked"} <= {cause for _, cause in expected}
-    told_of = {row["group"]: row["rebalances"] for row in answers["quiet"]["groups"] if row["rebalances"]}
-    assert told_of == Counter(group for group, _ in told(fleet_story, "rebalance_completed"))
+    rebalances_of = {row["group"]: row["rebalances"] for row in answers["quiet"]["groups"] if row["rebalances"]}
+    assert rebalances_of == Counter(group for group, _ in events_of_kind(fleet_story, "rebalance_completed"))
 
 
 def test_refusals_are_counted(answers: Answers) -> None:
@@ -107,8 +107,8 @@ def test_refusals_are_counted(answers: Answers) -> None:
 
 def test_joins_and_departures_are_counted(fleet_story: FleetScenario, answers: Answers) -> None:
     """The fleet job's counts of joins and departures equal those of the sidecars' timelines."""
-    moves = Counter((group, "joined") for group, _ in told(fleet_story, "member_joined"))
-    moves.update((group, cell["how"]) for group, cell in told(fleet_story, "member_gone"))
+    moves = Counter((group, "joined") for group, _ in events_of_kind(fleet_story, "member_joined"))
+    moves.update((group, cell["how"]) for group, cell in events_of_kind(fleet_story, "member_gone"))
     assert {(row["group"], row["change"]): row["members"] for row in answers["quiet"]["churn"]} == moves
 
 
@@ -161,7 +161,7 @@ def test_topic_gives_the_same_answers(spark: SparkSession, fleet_story: FleetSce
 
 def test_sidecar_writes_to_own_brokers_partition(fleet_story: FleetScenario) -> None:
     """Each sidecar writes to a partition that its own broker leads."""
-    assert fleet_story.told == {node: {sidecar_id(node)} for node in range(1, NODES + 1)}
+    assert fleet_story.writers == {node: {sidecar_id(node)} for node in range(1, NODES + 1)}
 
 
 def seconds(moment: str) -> float:

@@ -106,8 +106,8 @@ def test_refused_clients_get_expected_errors(outcome: Outcome) -> None:
     # A static client's join may reach the broker after the join of its next connection. The latter is then fenced.
     static = {ErrorCode.FENCED_INSTANCE_ID}
     assert outcome.errors.keys() <= {0, FULL, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID, *static}
-    refused = [told for told in outcome.told if told.error_code == FULL]
-    assert {(told.generation, told.member_id, told.roster) for told in refused} == {(-1, "", ())}
+    refused = [reply for reply in outcome.replies if reply.error_code == FULL]
+    assert {(reply.generation, reply.member_id, reply.roster) for reply in refused} == {(-1, "", ())}
 
 
 def test_storm_ends_with_full_group(outcome: Outcome) -> None:

@@ -48,7 +48,7 @@ class Stage:
         assert done.exit_code == status, done.output
         return done.stdout
 
-    def told(self, *arguments: str) -> Any:
+    def run_json(self, *arguments: str) -> Any:
         return json.loads(self.printed(*arguments, "--json"))
 
 
@@ -71,7 +71,7 @@ def name(group: str) -> str:
 def test_all_list_the_same_groups(stage: Stage) -> None:
     """The list command gives the same groups from the broker, through the sidecar and from the admin port."""
     direct, through, admin = (
-        [{key: group[key] or None for key in KNOWN_TO_ALL} for group in stage.told("list", *way)["groups"]]
+        [{key: group[key] or None for key in KNOWN_TO_ALL} for group in stage.run_json("list", *way)["groups"]]
         for way in stage.ways
     )
     assert {name(group) for group in GROUPS} <= {group["group"] for group in direct}
@@ -82,14 +82,14 @@ def test_all_list_the_same_groups(stage: Stage) -> None:
 def test_all_describe_the_same_members(stage: Stage, group: str) -> None:
     """The describe command gives the same members from the broker, through the sidecar and from the admin port."""
 
-    def members(told: Any) -> Any:
+    def members(output: Any) -> Any:
         keys = ("member_id", "instance_id", "client_id", "client_host", "assignment")
-        found = [{key: member[key] for key in keys} for member in told["member_list"]]
+        found = [{key: member[key] for key in keys} for member in output["member_list"]]
         for member in found:
             member["assignment"] = {topic: sorted(read) for topic, read in member["assignment"].items()}
-        return told["state"], sorted(found, key=lambda member: member["member_id"])
+        return output["state"], sorted(found, key=lambda member: member["member_id"])
 
-    direct, through, admin = (members(stage.told("describe", name(group), *way)) for way in stage.ways)
+    direct, through, admin = (members(stage.run_json("describe", name(group), *way)) for way in stage.ways)
     assert direct == through == admin
     assert group == "empty" or direct[1]
 
@@ -99,7 +99,7 @@ def test_all_report_the_same_offsets(stage: Stage, group: str) -> None:
     """The offsets command gives the same offsets from the broker, through the sidecar and from the admin port."""
     keys = ("topic", "partition", "current_offset", "metadata", "member_id", "client_host")
     direct, through, admin = (
-        [{key: row[key] for key in keys} for row in stage.told("offsets", name(group), *way)["offsets"]]
+        [{key: row[key] for key in keys} for row in stage.run_json("offsets", name(group), *way)["offsets"]]
         for way in stage.ways
     )
     assert [{**row, "metadata": row["metadata"] or None} for row in direct] == [
@@ -140,20 +140,20 @@ def columns_of(text: str, wanted: tuple[str, ...]) -> list[list[str]]:
 
 def test_timeline_and_why(stage: Stage) -> None:
     """The timeline and why commands report the group's joins, rebalances and causes."""
-    told = stage.told("timeline", name("stable"), *stage.admin)
-    assert [cell["what"] for cell in told["timeline"]].count("member_joined") == 2
+    output = stage.run_json("timeline", name("stable"), *stage.admin)
+    assert [cell["what"] for cell in output["timeline"]].count("member_joined") == 2
     lines = stage.printed("timeline", name("stable"), *stage.admin).splitlines()
-    assert len(lines) == len(told["timeline"])
+    assert len(lines) == len(output["timeline"])
     assert any(f"{name('stable-1')} at 127.0.0.1 joined" in line for line in lines)
-    why = stage.told("why", name("stable"), *stage.admin)
-    assert why["rebalances"] == sum(cell["what"] == "rebalance_completed" for cell in told["timeline"]) > 0
+    why = stage.run_json("why", name("stable"), *stage.admin)
+    assert why["rebalances"] == sum(cell["what"] == "rebalance_completed" for cell in output["timeline"]) > 0
     assert {cause["cause"] for cause in why["causes"]} == {"new_member"}
     assert stage.printed("why", name("stable"), *stage.admin).startswith(why["summary"])
 
 
 def test_top_shows_limits_and_lag(stage: Stage) -> None:
     """The top command reports the members and limits of all groups."""
-    groups = {group["group"]: group for group in stage.told("top", *stage.admin)["groups"]}
+    groups = {group["group"]: group for group in stage.run_json("top", *stage.admin)["groups"]}
     assert groups[name("stable")]["members"] == 2
     assert groups[name("stable")]["limit"] == 5
     headings, *rows = stage.printed("top", *stage.admin).splitlines()

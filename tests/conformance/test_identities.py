@@ -179,8 +179,8 @@ def test_each_certificate_gets_the_brokers_answer(identified: Identified, users:
         for _ in range(3):
             for question in EVERYTHING:
                 for user, wire in wires.items():
-                    told, expected = alike(wire.ask(*question)), identified.directly(user, question)
-                    assert told == expected, f"{user} must get the broker's answer to {question}"
+                    reply, expected = alike(wire.ask(*question)), identified.directly(user, question)
+                    assert reply == expected, f"{user} must get the broker's answer to {question}"
     assert answers(identified.sidecar, "OffsetFetch") > 0
     assert identified.sidecar.metric("group_sidecar_mirror_fallbacks_total", reason="unauthorized") > 0
 

@@ -147,12 +147,12 @@ def test_topic_has_each_record_once(tmp_path: Path, version: str) -> None:
         stage.wait_for_more()
         stage.sidecar.stop()
 
-        told, kept = by_boot(values(stage.in_topic())), by_boot(stage.in_folder())
-        assert list(told) == list(kept)
-        first, killed, last = told
-        assert told[first] == lines
-        assert told[last] == kept[last]
-        for found in (told[killed], kept[killed]):
+        in_topic, kept = by_boot(values(stage.in_topic())), by_boot(stage.in_folder())
+        assert list(in_topic) == list(kept)
+        first, killed, last = in_topic
+        assert in_topic[first] == lines
+        assert in_topic[last] == kept[last]
+        for found in (in_topic[killed], kept[killed]):
             assert seqs(found) == list(range(1, len(found) + 1))
         assert_each_producer_is_whole(stage.broker, producers=3)
 

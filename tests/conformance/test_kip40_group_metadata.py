@@ -77,10 +77,10 @@ class Stage:
         client = Client(self.client.address, self.client.dialect, client_id, MEMBERS_ARE_AT)
         return ClassicMember(client, group, TOPIC)
 
-    def told(self, group: str, **asked: bool) -> Kip40Group:
-        [told] = draft(self.broker.sidecar, group, **asked)
-        assert (told.group_id, told.error_code, told.coordinator) == (group, 0, self.coordinator)
-        return told
+    def request_group(self, group: str, **fields: bool) -> Kip40Group:
+        [reply] = draft(self.broker.sidecar, group, **fields)
+        assert (reply.group_id, reply.error_code, reply.coordinator) == (group, 0, self.coordinator)
+        return reply
 
 
 @pytest.fixture(scope="module", params=["4.4.0", pytest.param("1.1.1", marks=pytest.mark.long)])
@@ -104,17 +104,17 @@ def group() -> str:
 
 def test_group_life_in_kip40(place: Stage, group: str) -> None:
     """The KIP-40 reply follows a group from its first member to its last, and agrees with the admin port."""
-    assert place.told(group).group_metadata == DEAD
+    assert place.request_group(group).group_metadata == DEAD
     with ExitStack() as stack:
         first, second = (stack.enter_context(place.member(group, name)) for name in ("first", "second"))
         first.join()
         first.sync()
-        until(lambda: place.told(group).group_metadata.state == Kip40State.STABLE, "the group is stable")
-        generation = place.told(group).group_metadata.generation
+        until(lambda: place.request_group(group).group_metadata.state == Kip40State.STABLE, "the group is stable")
+        generation = place.request_group(group).group_metadata.generation
         assert generation == first.generation
         second.send_join()
-        until(lambda: place.told(group).group_metadata.state == Kip40State.REBALANCING, "the group rebalances")
-        in_between = place.told(group)
+        until(lambda: place.request_group(group).group_metadata.state == Kip40State.REBALANCING, "the group rebalances")
+        in_between = place.request_group(group)
         assert in_between.group_metadata == Kip40GroupMetadata(
             state=Kip40State.REBALANCING, protocol_type="consumer", generation=generation, protocol="range"
         )
@@ -122,14 +122,14 @@ def test_group_life_in_kip40(place: Stage, group: str) -> None:
         first.send_join()
         for member in (first, second):
             assert member.receive_join().error_code == 0
-        completing = place.told(group).group_metadata
+        completing = place.request_group(group).group_metadata
         assert (completing.state, completing.generation) == (Kip40State.REBALANCING, generation)
         leader, other = sorted((first, second), key=lambda member: not member.leads)
         for member in (leader, other):
             member.send_sync()
         given = {member.member_id: member.receive_sync().assignment for member in (leader, other)}
-        until(lambda: place.told(group).group_metadata.state == Kip40State.STABLE, "the group is stable again")
-        stable = place.told(group)
+        until(lambda: place.request_group(group).group_metadata.state == Kip40State.STABLE, "the group is stable again")
+        stable = place.request_group(group)
         assert stable.group_metadata == Kip40GroupMetadata(
             state=Kip40State.STABLE, protocol_type="consumer", generation=generation + 1, protocol="range"
         )
@@ -142,12 +142,12 @@ def test_group_life_in_kip40(place: Stage, group: str) -> None:
         assert {member.member_metadata for member in stable.member_metadata.members} == {
             member.member_metadata for member in described.members
         }
-        assert place.told(group, members=False).member_metadata == Kip40MemberMetadata()
+        assert place.request_group(group, members=False).member_metadata == Kip40MemberMetadata()
         on_the_admin_port = json.loads(place.sidecar.get(f"/api/v1/group?group={group}")[1])
-        where, told = stable.coordinator, stable.group_metadata
+        where, reply = stable.coordinator, stable.group_metadata
         assert on_the_admin_port["coordinator"] == {"id": where.id, "host": where.host, "port": where.port}
-        assert (on_the_admin_port["generation"], on_the_admin_port["leader"]) == (told.generation, leader.member_id)
-    until(lambda: place.told(group).group_metadata == DEAD, "the group has no members")
+        assert (on_the_admin_port["generation"], on_the_admin_port["leader"]) == (reply.generation, leader.member_id)
+    until(lambda: place.request_group(group).group_metadata == DEAD, "the group has no members")
 
 
 def shown(member: Kip40Member) -> tuple[str, str, str, bytes]:
@@ -184,7 +184,7 @@ def test_librdkafka_finds_coordinator(place: Stage, group: str) -> None:
         values: list[bytes] = []
         until(lambda: len(polled(consumer, values)) >= len(VALUES), "all values are read")
         consumer.commit(asynchronous=False)
-        assert place.told(group).group_metadata.state == Kip40State.STABLE
+        assert place.request_group(group).group_metadata.state == Kip40State.STABLE
     finally:
         consumer.close()
 
@@ -203,7 +203,7 @@ def test_kafka_python_finds_coordinator(place: Stage, group: str) -> None:
         assert consumer.partitions_for_topic(TOPIC)
         consumer.subscribe([TOPIC])
         until(lambda: bool(consumer.poll(timeout_ms=50) or consumer.assignment()), "the consumer is in the group")
-        assert place.told(group).group_metadata.state == Kip40State.STABLE
+        assert place.request_group(group).group_metadata.state == Kip40State.STABLE
     finally:
         consumer.close()
 
@@ -214,8 +214,8 @@ def test_other_versions_are_unchanged(place: Stage, group: str) -> None:
     assert offered[ApiKey.FIND_COORDINATOR].max_version == 0
     for version in Dialect.of(place.broker.direct).versions(ApiKey.FIND_COORDINATOR):
         if version != 1:
-            asked = FindCoordinatorRequest(key=group, coordinator_keys=(group,))
-            found = ask(place.broker.sidecar, asked, version)
+            request = FindCoordinatorRequest(key=group, coordinator_keys=(group,))
+            found = ask(place.broker.sidecar, request, version)
             [one] = found.coordinators or (found,)
             assert (one.node_id, one.port) == (1, place.broker.sidecar[1])
 
@@ -263,12 +263,12 @@ def test_other_brokers_group_reports_coordinator(tmp_path: Path, group: str) -> 
         make_topic(brokers[0], TOPIC)
         ports = {}
         for name in (f"{group}-{number}" for number in range(20)):
-            [told] = draft(listen, name)
-            ports[told.coordinator.id] = told.coordinator
-            assert told.error_code == (0 if told.coordinator.id == 1 else 16)
-            assert (told.group_metadata, told.member_metadata) == (DEAD, Kip40MemberMetadata())
-            [at_home] = draft((told.coordinator.host, told.coordinator.port), name)
-            assert (at_home.error_code, at_home.coordinator) == (0, told.coordinator)
+            [reply] = draft(listen, name)
+            ports[reply.coordinator.id] = reply.coordinator
+            assert reply.error_code == (0 if reply.coordinator.id == 1 else 16)
+            assert (reply.group_metadata, reply.member_metadata) == (DEAD, Kip40MemberMetadata())
+            [at_home] = draft((reply.coordinator.host, reply.coordinator.port), name)
+            assert (at_home.error_code, at_home.coordinator) == (0, reply.coordinator)
         assert sorted(ports) == [1, 2]
         assert {where.port for where in ports.values()}.isdisjoint(broker.direct[1] for broker in brokers)
         home = ports[found.node_id]
@@ -294,24 +294,24 @@ def test_loading_group_is_initializing(tmp_path: Path, group: str) -> None:
         slow_loading.lengthen(broker, TOPIC)
         for _ in range(5):  # One load takes long enough, unless the machine is very busy.
             broker.start()
-            if told := told_while_loading(broker, group):
+            if replies := groups_while_loading(broker, group):
                 break
             broker.stop()
         else:
             pytest.fail("the broker finished loading before each request")
-    assert [(each.error_code, each.group_metadata) for each in told] == [
+    assert [(each.error_code, each.group_metadata) for each in replies] == [
         (0, Kip40GroupMetadata(state=Kip40State.INITIALIZING))
     ]
 
 
-def told_while_loading(broker: KafkaBroker, group: str) -> tuple[Kip40Group, ...]:
+def groups_while_loading(broker: KafkaBroker, group: str) -> tuple[Kip40Group, ...]:
     """Requests a group while the broker is loading. Returns nothing if the broker was not loading before and after."""
 
     def refusal() -> int:
         return int(ask(broker.direct, DescribeGroupsRequest(groups=(group,)), 0).groups[0].error_code)
 
     while (before := refusal()) != 0:
-        told = draft(broker.sidecar, group)
+        replies = draft(broker.sidecar, group)
         if before == refusal() == 14:
-            return told
+            return replies
     return ()

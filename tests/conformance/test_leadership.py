@@ -90,8 +90,8 @@ class Pair:
         """Asserts that a sidecar's answer equals its broker's answer. Returns whether the sidecar answered itself."""
         sidecar = self.sidecars[node]
         before = answers(sidecar)
-        told = [self._fetch(at, group) for at in (self.brokers[node].direct, sidecar.listen)]
-        assert told[0] == told[1], (group, node)
+        replies = [self._fetch(at, group) for at in (self.brokers[node].direct, sidecar.listen)]
+        assert replies[0] == replies[1], (group, node)
         return answers(sidecar) > before
 
     def _fetch(self, at: tuple[str, int], group: str) -> OffsetFetchResponse:

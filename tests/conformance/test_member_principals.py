@@ -62,7 +62,7 @@ class Scene:
         assert {member["client_id"] for member in members} == {"client"}
         return {member["member_id"]: member["principal"] for member in members}
 
-    def told(self, group: str, what: str) -> dict[str, str]:
+    def principals_in(self, group: str, what: str) -> dict[str, str]:
         """Returns the principals in the timeline's events of one kind, by member id."""
         cells = self.sidecar.group_json("timeline", group)["timeline"]
         return {cell["member_id"]: cell["principal"] for cell in cells if cell["what"] == what}
@@ -109,7 +109,7 @@ def test_classic_members_have_their_users(scene: Scene) -> None:
         for member in sorted((alice, bob), key=lambda each: not each.leads):
             member.sync()
         users = {alice.member_id: ALICE, bob.member_id: BOB}
-        assert scene.shown(group) == scene.told(group, "member_joined") == users
+        assert scene.shown(group) == scene.principals_in(group, "member_joined") == users
 
         scene.sidecar.stop()
         scene.sidecar.start()
@@ -120,7 +120,7 @@ def test_classic_members_have_their_users(scene: Scene) -> None:
         assert scene.shown(group) == {alice.member_id: "", bob.member_id: BOB}
         gone = bob.member_id
         succeeded(bob.leave())
-        assert scene.told(group, "member_gone") == {gone: BOB}
+        assert scene.principals_in(group, "member_gone") == {gone: BOB}
     scene.sidecar.stop()
     joins = {(member_id, "joined", user) for member_id, user in users.items()}
     assert joins | {(gone, "left", BOB)} <= scene.recorded()
@@ -136,8 +136,8 @@ def test_consumer_members_have_their_users(scene: Scene) -> None:
         alice.join()
         bob.join()
         users = {alice.member_id: ALICE, bob.member_id: BOB}
-        scene.sidecar.process.wait_until(lambda: scene.told(group, "member_joined").keys() == users.keys())
-        assert scene.shown(group) == scene.told(group, "member_joined") == users
-    scene.sidecar.process.wait_until(lambda: scene.told(group, "member_gone") == users)
+        scene.sidecar.process.wait_until(lambda: scene.principals_in(group, "member_joined").keys() == users.keys())
+        assert scene.shown(group) == scene.principals_in(group, "member_joined") == users
+    scene.sidecar.process.wait_until(lambda: scene.principals_in(group, "member_gone") == users)
     scene.sidecar.stop()
     assert {(member_id, "joined", user) for member_id, user in users.items()} <= scene.recorded()

@@ -27,11 +27,11 @@ def test_coordinator_moves(pair: Pair, tmp_path: Path) -> None:
         left.wait_for("coordinator_moved")
         member.reconnect(right.client("member"))
         until(lambda: member.heartbeat() == ErrorCode.NONE, "the new coordinator has loaded the group")
-        assert right.timeline() == [] or right.told("member_joined") == right.timeline(), (
+        assert right.timeline() == [] or right.events("member_joined") == right.timeline(), (
             "the load of a group may report only its members"
         )
         member.join()
         member.sync()
         moved = right.rebalanced("coordinator_moved")
     assert (moved["by"]["client_id"], moved["reason"], moved["gone"]) == ("member", "unknown", 0)
-    assert len(left.told("coordinator_moved")) == 1
+    assert len(left.events("coordinator_moved")) == 1

@@ -71,12 +71,12 @@ def test_negative_offsets_match_broker(tmp_path: Path) -> None:
                 request = OffsetFetchRequest(
                     group_id=group, topics=those, groups=(OffsetFetchRequestGroup(group_id=group, topics=those),)
                 )
-                told: list[OffsetFetchResponse] = []
+                replies: list[OffsetFetchResponse] = []
 
                 def own(request: OffsetFetchRequest = request, version: int = version) -> bool:
                     before = sidecar.metric(ANSWERED)
-                    told[:] = [ask(sidecar.listen, request, version)]  # noqa: B023
+                    replies[:] = [ask(sidecar.listen, request, version)]  # noqa: B023
                     return sidecar.metric(ANSWERED) > before
 
                 until(own, f"v{version} is answered by the sidecar")
-                assert in_order(told[0]) == in_order(ask(broker.direct, request, version)), version
+                assert in_order(replies[0]) == in_order(ask(broker.direct, request, version)), version

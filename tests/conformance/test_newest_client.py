@@ -86,12 +86,14 @@ def test_newest_client_transactions_are_followed(stage: Stage, protocol: str) ->
     """
     broker, sidecar = stage
     [committed] = exchanged(sidecar.listen, protocol, protocol)
-    asked = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=protocol, topics=None),), require_stable=True)
+    question = OffsetFetchRequest(
+        groups=(OffsetFetchRequestGroup(group_id=protocol, topics=None),), require_stable=True
+    )
     described = DescribeGroupsRequest(groups=(protocol,))
-    for request, version in ((asked, 9), (ListGroupsRequest(), 5), (described, 6)):
-        told = answered_locally(sidecar, request, version)
-        assert in_order(told) == in_order(ask(broker.direct, request, version))
-    [offsets] = ask(sidecar.listen, asked, 9).groups
+    for request, version in ((question, 9), (ListGroupsRequest(), 5), (described, 6)):
+        reply = answered_locally(sidecar, request, version)
+        assert in_order(reply) == in_order(ask(broker.direct, request, version))
+    [offsets] = ask(sidecar.listen, question, 9).groups
     [[partition]] = [topic.partitions for topic in offsets.topics]
     assert committed == f"0 {partition.committed_offset}"
     assert sidecar.metric("group_sidecar_decode_failures_total") == 0

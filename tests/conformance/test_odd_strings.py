@@ -141,8 +141,8 @@ def test_description_is_byte_identical(pair: Pair, version: int) -> None:
 @pytest.mark.parametrize("version", DESCRIBE_VERSIONS)
 def test_unknown_group_reply_is_byte_identical(pair: Pair, version: int) -> None:
     """The sidecar's own description of an unknown group id with invalid UTF-8 equals the broker's byte for byte."""
-    told = own_answer(pair, "DescribeGroups", DescribeGroupsRequest(groups=(odd("<stranger>"),)), version)
-    assert decoded(ODD["<stranger>"]).encode() in told
+    reply = own_answer(pair, "DescribeGroups", DescribeGroupsRequest(groups=(odd("<stranger>"),)), version)
+    assert decoded(ODD["<stranger>"]).encode() in reply
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS[1:])

@@ -74,10 +74,10 @@ class Way:
         admin = AdminClient({"bootstrap.servers": host_port(address)})
         for made in admin.create_topics([NewTopic(topic, 4, 1) for topic in TOPICS]).values():
             made.result(GIVE_UP_SECONDS)
-        asked = MetadataRequest(topics=tuple(MetadataRequestTopic(name=topic) for topic in TOPICS))
-        self.ids = {topic.name: topic.topic_id for topic in self.client.ask(asked).topics}
+        request = MetadataRequest(topics=tuple(MetadataRequestTopic(name=topic) for topic in TOPICS))
+        self.ids = {topic.name: topic.topic_id for topic in self.client.ask(request).topics}
 
-    def commit(self, group: str, asked: Asked, version: int | None = None, **fields: Any) -> Told:
+    def commit(self, group: str, requested: Asked, version: int | None = None, **fields: Any) -> Told:
         """Commits. Returns the outcome of each partition. The default version is the last one with topic names."""
         version = self.client.dialect.newest(OffsetCommitRequest.KEY, 9) if version is None else version
         topics = tuple(
@@ -89,7 +89,7 @@ class Way:
                     for at, (index, note) in enumerate(partitions)
                 ),
             )
-            for name, partitions in asked
+            for name, partitions in requested
         )
         return self.listing(
             ask(self.client.address, OffsetCommitRequest(group_id=group, topics=topics, **fields), version)
@@ -134,14 +134,16 @@ class Stage:
         A scenario gets the name of its own group. It returns the outcome of a commit, and further observations.
         """
         group = f"g{secrets.token_hex(4)}"
-        (told, seen), (told_through, seen_through) = scenario(self.limited, group), scenario(self.through, group)
-        assert self.in_order(told_through) == self.in_order(told)
+        (results, seen), (told_through, seen_through) = scenario(self.limited, group), scenario(self.through, group)
+        assert self.in_order(told_through) == self.in_order(results)
         assert seen_through == seen
-        return told, seen
+        return results, seen
 
-    def in_order(self, told: Told) -> Any:
+    def in_order(self, results: Told) -> Any:
         """Returns an outcome, sorted for old brokers: they build replies from a hash map."""
-        return told if self.ordered else sorted((topic, *each) for topic, partitions in told for each in partitions)
+        return (
+            results if self.ordered else sorted((topic, *each) for topic, partitions in results for each in partitions)
+        )
 
     def refusals(self) -> float:
         """Returns how many commits the sidecar has refused, in part or as a whole."""
@@ -183,18 +185,18 @@ def test_each_commit_version(stage: Stage) -> None:
         def scenario(way: Way, group: str, version: int = version) -> Any:
             return way.commit(group, MIXED, version), way.offsets(group, None if version else 0)
 
-        told, stored = stage.compare(scenario)
-        assert stage.in_order(told) == stage.in_order(REFUSED)
+        results, stored = stage.compare(scenario)
+        assert stage.in_order(results) == stage.in_order(REFUSED)
         assert [place[:3] for place in stored] == [("b", 1, 2), ("b", 2, 0), ("c", 2, 2), ("c", 3, 0)]
 
 
-@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-def test_commits_without_member(stage: Stage, asked: Asked) -> None:
+@pytest.mark.parametrize("topics", ASKED.values(), ids=ASKED)
+def test_commits_without_member(stage: Stage, topics: Asked) -> None:
     """Commits without a member get the same errors as from a broker with the same limit, and refusals are counted."""
     before = stage.refusals()
-    stage.compare(lambda way, group: (way.commit(group, asked), way.offsets(group)))
+    stage.compare(lambda way, group: (way.commit(group, topics), way.offsets(group)))
     assert stage.refusals() - before == any(
-        len((note or "").encode("utf-16-le")) > 2 * LIMIT for _, partitions in asked for _, note in partitions
+        len((note or "").encode("utf-16-le")) > 2 * LIMIT for _, partitions in topics for _, note in partitions
     )
 
 
@@ -202,7 +204,7 @@ def test_commits_of_classic_member(stage: Stage) -> None:
     """For commits of a classic member, errors of the whole commit take precedence over metadata errors, as at the
     broker.
     """
-    asked: Asked = [("a", [(0, LONG), (1, SHORT)]), ("z", [(0, SHORT), (1, LONG)])]
+    topics: Asked = [("a", [(0, LONG), (1, SHORT)]), ("z", [(0, SHORT), (1, LONG)])]
 
     def scenario(way: Way, group: str) -> Any:
         with ClassicMember(way.client, group, "a") as member:
@@ -211,19 +213,19 @@ def test_commits_of_classic_member(stage: Stage) -> None:
                 "generation_id_or_member_epoch": member.generation,
                 "member_id": member.member_id,
             }
-            told = [way.commit(group, asked, **as_member)]  # REBALANCE_IN_PROGRESS
+            results = [way.commit(group, topics, **as_member)]  # REBALANCE_IN_PROGRESS
             member.sync()
-            told += [
-                way.commit(group, asked, **as_member),
-                way.commit(group, asked, **{**as_member, "generation_id_or_member_epoch": 99}),
-                way.commit(group, asked, **{**as_member, "member_id": "another"}),
-                way.commit(group, asked),
-                way.commit(group + "-none", asked, **as_member),
+            results += [
+                way.commit(group, topics, **as_member),
+                way.commit(group, topics, **{**as_member, "generation_id_or_member_epoch": 99}),
+                way.commit(group, topics, **{**as_member, "member_id": "another"}),
+                way.commit(group, topics),
+                way.commit(group + "-none", topics, **as_member),
             ]
-            return [entry for each in told for entry in each], (len(told), way.offsets(group))
+            return [entry for each in results for entry in each], (len(results), way.offsets(group))
 
-    told, (_, stored) = stage.compare(scenario)
-    assert {code for topic, partitions in told if topic == "a" for _, code in partitions} >= {0, 12, 22, 25, 27}
+    results, (_, stored) = stage.compare(scenario)
+    assert {code for topic, partitions in results if topic == "a" for _, code in partitions} >= {0, 12, 22, 25, 27}
     assert stored == [("a", 1, 1, SHORT)]
 
 
@@ -232,12 +234,12 @@ def test_commits_of_consumer_member(stage: Stage) -> None:
     """For commits of a consumer group member, errors of the whole commit take precedence over metadata errors, as at
     the broker.
     """
-    asked: Asked = [("a", [(0, LONG), (1, SHORT)])]
+    topics: Asked = [("a", [(0, LONG), (1, SHORT)])]
 
     def scenario(way: Way, group: str) -> Any:
         with ConsumerMember(way.client, group, ("a",)) as member:
             member.join()
-            told: Told = []
+            results: Told = []
             for epoch, member_id in (
                 (member.epoch, member.member_id),
                 (99, member.member_id),
@@ -246,12 +248,12 @@ def test_commits_of_consumer_member(stage: Stage) -> None:
             ):
                 for version in (9, 10):
                     fields = {"generation_id_or_member_epoch": epoch, "member_id": member_id}
-                    told += way.commit(group, asked, version, **fields)
-            return told, way.offsets(group)
+                    results += way.commit(group, topics, version, **fields)
+            return results, way.offsets(group)
 
-    told, stored = stage.compare(scenario)
-    assert told[:2] == [("a", [(0, 12), (1, 0)])] * 2
-    assert {code for _, partitions in told[2:] for _, code in partitions} == {25, 113}
+    results, stored = stage.compare(scenario)
+    assert results[:2] == [("a", [(0, 12), (1, 0)])] * 2
+    assert {code for _, partitions in results[2:] for _, code in partitions} == {25, 113}
     assert stored == [("a", 1, 1, SHORT)]
 
 
@@ -269,11 +271,11 @@ def test_each_transactional_commit_version(stage: Stage) -> None:
                     group_id=group,
                 )
                 until(lambda: way.client.ask(joining, 2).error_code == 0, "the group is added to the transaction")
-                told: Told = []
+                results: Told = []
                 fenced = [(MIXED, 5)] if stage.ordered else []  # The oldest brokers do not check the epoch.
-                for asked, epoch in [(MIXED, 0), (ASKED["a topic that is not there"], 0), *fenced]:
-                    request = txn_commit(way, group, transaction, epoch, asked)
-                    told += way.listing(ask(way.client.address, request, version))
+                for topics, epoch in [(MIXED, 0), (ASKED["a topic that is not there"], 0), *fenced]:
+                    request = txn_commit(way, group, transaction, epoch, topics)
+                    results += way.listing(ask(way.client.address, request, version))
                 ending = EndTxnRequest(
                     transactional_id=group,
                     producer_id=transaction.producer_id,
@@ -284,13 +286,13 @@ def test_each_transactional_commit_version(stage: Stage) -> None:
             # An old broker drops all of a transaction's offsets if one was too long. Its log reports that.
             if way is stage.through or stage.ordered:
                 until(lambda: way.offsets(group) == STORED_IN_TRANSACTION, "the transaction's offsets are committed")
-            return told, None
+            return results, None
 
-        told, _ = stage.compare(scenario)
-        assert stage.in_order(told[: len(REFUSED)]) == stage.in_order(REFUSED)
+        results, _ = stage.compare(scenario)
+        assert stage.in_order(results[: len(REFUSED)]) == stage.in_order(REFUSED)
 
 
-def txn_commit(way: Way, group: str, of: Transaction, later: int, asked: Asked) -> TxnOffsetCommitRequest:
+def txn_commit(way: Way, group: str, of: Transaction, later: int, requested: Asked) -> TxnOffsetCommitRequest:
     """Returns a commit in a transaction. Its epoch is the producer's epoch plus `later`."""
     topics = tuple(
         TxnOffsetCommitRequestTopic(
@@ -301,7 +303,7 @@ def txn_commit(way: Way, group: str, of: Transaction, later: int, asked: Asked) 
                 for at, (index, note) in enumerate(partitions)
             ),
         )
-        for name, partitions in asked
+        for name, partitions in requested
     )
     return TxnOffsetCommitRequest(
         transactional_id=group,
@@ -359,12 +361,12 @@ def test_kafka_python_gets_metadata_error(stage: Stage) -> None:
 
 def test_fully_refused_commit_gets_error_12(stage: Stage) -> None:
     """If all partitions have too long metadata, the sidecar reports only this error, where a broker reports its own."""
-    asked: Asked = [("a", [(0, LONG)]), ("z", [(0, LONG)])]
-    told = [
-        way.commit("none", asked, generation_id_or_member_epoch=5, member_id="m")
+    topics: Asked = [("a", [(0, LONG)]), ("z", [(0, LONG)])]
+    results = [
+        way.commit("none", topics, generation_id_or_member_epoch=5, member_id="m")
         for way in (stage.limited, stage.through)
     ]
-    codes = [{topic: code for topic, ((_, code),) in each} for each in told]
+    codes = [{topic: code for topic, ((_, code),) in each} for each in results]
     assert codes[0]["z"] == 3
     assert codes[0]["a"] in (22, 69)
     assert codes[1] == {"a": 12, "z": 12}

@@ -82,9 +82,9 @@ def test_librdkafka_sees_no_difference(broker: KafkaBroker, gateway: SidecarProc
     assert gateway.metric("group_sidecar_members_joined_total") >= 1
 
 
-def scenario(address: Address, topic: str, told: dict[str, Any]) -> dict[str, Any]:
+def scenario(address: Address, topic: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Produces, consumes and commits. Returns the observations. The group has the name of the topic."""
-    place = {"bootstrap.servers": host_port(address), **told}
+    place = {"bootstrap.servers": host_port(address), **settings}
     produced: list[tuple[int | None, int | None]] = []
     producer = Producer({**place, "acks": "all"})
     for number, value in enumerate(VALUES):

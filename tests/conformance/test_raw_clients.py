@@ -121,9 +121,9 @@ def test_same_versions_are_advertised(routes: Routes, version: int) -> None:
     def scenario(run: Run) -> Any:
         request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
         with Wire(run.route.plain) as wire:
-            told = wire.ask(request, version)
-        epochs.append(told.finalized_features_epoch)
-        return replace(told, finalized_features_epoch=0)
+            reply = wire.ask(request, version)
+        epochs.append(reply.finalized_features_epoch)
+        return replace(reply, finalized_features_epoch=0)
 
     assert routes.compare(scenario).error_code == 0
     assert epochs == sorted(epochs)  # The reply through the sidecar, which comes second, must not be older.
@@ -186,10 +186,10 @@ def test_pipelined_commit_is_read_back(routes: Routes, broker: KafkaBroker) -> N
                 partition_index=0, committed_offset=offset, committed_metadata=f"note {offset}"
             )
             topics = (OffsetCommitRequestTopic(name=topic, partitions=(place,)),)
-            asked = (OffsetFetchRequestTopic(name=topic, partition_indexes=(0,)),)
+            requested = (OffsetFetchRequestTopic(name=topic, partition_indexes=(0,)),)
             questions += [
                 (OffsetCommitRequest(group_id=group, topics=topics), 7),
-                (OffsetFetchRequest(group_id=group, topics=asked), 5),
+                (OffsetFetchRequest(group_id=group, topics=requested), 5),
                 (OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=None),)), 8),
                 (DescribeGroupsRequest(groups=(group,)), 5),
                 (FindCoordinatorRequest(key=group), 0),

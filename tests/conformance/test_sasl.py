@@ -68,11 +68,11 @@ def test_librdkafka_reports_wrong_password(sasl_routes: Routes, mechanism: str) 
     """librdkafka reports the same authentication error for a wrong password directly and through the sidecar."""
 
     def scenario(run: Run) -> Any:
-        told: list[Any] = []
-        client = AdminClient(librdkafka_settings(run, mechanism, "wrong") | {"error_cb": told.append, "log_level": 0})
-        while not any(error.name() == "_AUTHENTICATION" for error in told):
+        errors: list[Any] = []
+        client = AdminClient(librdkafka_settings(run, mechanism, "wrong") | {"error_cb": errors.append, "log_level": 0})
+        while not any(error.name() == "_AUTHENTICATION" for error in errors):
             assert client.poll(GIVE_UP_SECONDS) > 0, "the client reported no error"
-        return next(error.str().rsplit(" (after", 1)[0] for error in told if error.name() == "_AUTHENTICATION")
+        return next(error.str().rsplit(" (after", 1)[0] for error in errors if error.name() == "_AUTHENTICATION")
 
     assert "Authentication failed" in sasl_routes.compare(scenario)
 

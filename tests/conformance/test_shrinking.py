@@ -41,9 +41,9 @@ class Stage:
     def described(self, group: str = "") -> DescribedGroup:
         """Returns the broker's own description of a group."""
         reply = self.direct.ask(DescribeGroupsRequest(groups=(group or self.group,)), _DESCRIBE_UNTIL)
-        [told] = reply.groups
-        assert isinstance(told, DescribedGroup)
-        return told
+        [description] = reply.groups
+        assert isinstance(description, DescribedGroup)
+        return description
 
     @contextmanager
     def gathered(
@@ -149,8 +149,8 @@ def test_older_group_is_shrunk(stage: Stage, *, exclusive: bool) -> None:
         removed = [member for member in members if member.member_id not in left]
         go_on([member for member in members if member not in removed])
         assert [member.heartbeat() for member in removed] == [UNKNOWN_MEMBER_ID] * 2
-        told = stage.described()
-        assert (told.group_state, {member.member_id for member in told.members}) == ("Stable", left)
+        description = stage.described()
+        assert (description.group_state, {member.member_id for member in description.members}) == ("Stable", left)
         assert stage.newcomer(sidecar.listen) == REFUSED
         assert sidecar.metric("group_sidecar_policy_rejections_total", policy="group_max_size") == 3
         assert len(lines(sidecar, "group shrunk")) == 1
@@ -176,8 +176,8 @@ def test_audit_mode_only_reports(stage: Stage) -> None:
         [line] = wait_for(sidecar, "group over its limit")
         assert (line["group"], line["size"], line["limit"], line["surplus"]) == (stage.group, _INITIAL, 3, 2)
         assert [member.heartbeat() for member in members] == [0] * _INITIAL
-        told = stage.described()
-        assert (told.group_state, len(told.members)) == ("Stable", _INITIAL)
+        description = stage.described()
+        assert (description.group_state, len(description.members)) == ("Stable", _INITIAL)
         assert sidecar.metric("group_sidecar_policy_rejections_total", policy="group_max_size") == 0
 
 

@@ -45,8 +45,8 @@ class Stage:
         """Creates a topic. Returns its id."""
         make_topic(self.broker, topic)
         request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False)
-        [told] = ask(self.broker.direct, request, 12).topics
-        topic_id: UUID = told.topic_id
+        [fetch] = ask(self.broker.direct, request, 12).topics
+        topic_id: UUID = fetch.topic_id
         return topic_id
 
     def delete(self, topic: str) -> None:
@@ -63,11 +63,11 @@ class Stage:
         topics = (OffsetCommitRequestTopic(name=topic, partitions=(partition,)),)
         ask(self.broker.direct, OffsetCommitRequest(group_id=group, topics=topics), 8)
 
-    def told(self, address: Address, group: str, *ids: UUID) -> list[tuple[UUID, int, int]]:
+    def fetch(self, address: Address, group: str, *ids: UUID) -> list[tuple[UUID, int, int]]:
         """Returns id, offset and error of each requested topic; of all topics if none is named."""
         topics = tuple(OffsetFetchRequestTopic(topic_id=topic_id, partition_indexes=(0,)) for topic_id in ids)
-        asked = OffsetFetchRequestGroup(group_id=group, topics=topics or None)
-        [reply] = ask(address, OffsetFetchRequest(groups=(asked,)), 10).groups
+        request_group = OffsetFetchRequestGroup(group_id=group, topics=topics or None)
+        [reply] = ask(address, OffsetFetchRequest(groups=(request_group,)), 10).groups
         return [(t.topic_id, p.committed_offset, p.error_code) for t in reply.topics for p in t.partitions]
 
     def answers(self, question: Callable[[], object], api: str) -> None:
@@ -105,23 +105,23 @@ def test_recreated_topic_id(stage: Stage) -> None:
     stage.commit(group, topic, 5)
     stage.commit(other, "kept", 6)
     for name, offset in ((group, 5), (other, -1)):
-        stage.answers(lambda name=name: stage.told(here, name, old), "OffsetFetch")  # type: ignore[misc]
-        assert stage.told(here, name, old) == [(old, offset, 0)]
+        stage.answers(lambda name=name: stage.fetch(here, name, old), "OffsetFetch")  # type: ignore[misc]
+        assert stage.fetch(here, name, old) == [(old, offset, 0)]
     stage.delete(topic)
     gone = [(old, -1, ErrorCode.UNKNOWN_TOPIC_ID)]
-    assert stage.told(there, group, old) == gone
+    assert stage.fetch(there, group, old) == gone
     until(
-        lambda: [stage.told(here, name, old) for name in (group, other)] == [gone, gone],
+        lambda: [stage.fetch(here, name, old) for name in (group, other)] == [gone, gone],
         "the sidecar knows of the deletion",
     )
     new = stage.make(topic)
     stage.commit(group, topic, 7)
-    stage.answers(lambda: stage.told(here, group, new), "OffsetFetch")
+    stage.answers(lambda: stage.fetch(here, group, new), "OffsetFetch")
     for name in (group, other):
-        assert stage.told(here, name, old) == gone
-        assert stage.told(here, name, new) == stage.told(there, name, new)
-        assert stage.told(here, name) == stage.told(there, name)
-    assert stage.told(here, group, new) == [(new, 7, 0)]
+        assert stage.fetch(here, name, old) == gone
+        assert stage.fetch(here, name, new) == stage.fetch(there, name, new)
+        assert stage.fetch(here, name) == stage.fetch(there, name)
+    assert stage.fetch(here, group, new) == [(new, 7, 0)]
 
 
 def test_deleted_topic_leaves_assignment(stage: Stage) -> None:

@@ -53,8 +53,8 @@ def test_verified_answers_agree(tmp_path: Path) -> None:
         classic, new = tuple(run.name(group) for group in SETTLED), run.name("new")
         questions: list[tuple[Struct, int]] = [(ListGroupsRequest(), version) for version in range(6)]
         questions += [(DescribeGroupsRequest(groups=(*classic, new)), version) for version in range(7)]
-        asked = ConsumerGroupDescribeRequest(group_ids=(new,), include_authorized_operations=False)
-        questions += [(asked, version) for version in (0, 1)]
+        question = ConsumerGroupDescribeRequest(group_ids=(new,), include_authorized_operations=False)
+        questions += [(question, version) for version in (0, 1)]
         for group in (*classic, new):
             questions += [(OffsetFetchRequest(group_id=group, topics=None), version) for version in range(2, 8)]
             several = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=None),))

@@ -283,8 +283,8 @@ class Broker:
 
     def _leave(self, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse:
         group = self.groups.get(request.group_id)
-        asked = [(m.member_id, m.group_instance_id) for m in request.members] or [(request.member_id, None)]
-        outcomes = [(*who, self._leave_one(group, *who)) for who in asked]
+        leaving = [(m.member_id, m.group_instance_id) for m in request.members] or [(request.member_id, None)]
+        outcomes = [(*who, self._leave_one(group, *who)) for who in leaving]
         if group is not None and any(error == ErrorCode.NONE for _, _, error in outcomes):
             if group.state in (STABLE, COMPLETING):
                 self._prepare(group)

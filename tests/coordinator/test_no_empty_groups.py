@@ -108,8 +108,8 @@ def test_empty_flag_controls_empty_groups() -> None:
     manager = old([offset(0, 5)]).manager
     described(manager, GroupState.DEAD, 1)
     for empty, state in ((True, "Empty"), (False, "Dead")):
-        asked = DescribeGroupsRequest(groups=("g",))
-        [group] = describe_groups(asked, 0, {"g": manager.view("g", 1)}, empty=empty).groups
+        request = DescribeGroupsRequest(groups=("g",))
+        [group] = describe_groups(request, 0, {"g": manager.view("g", 1)}, empty=empty).groups
         assert group.group_state == state
         body = manager.listing(1).reply(ListGroupsRequest(), 0, empty=empty)
         assert len(decode(ListGroupsResponse, 0, body).groups) == empty

@@ -281,9 +281,9 @@ def _agree(view: GroupView, world: World) -> None:
 
     The broker reports the first host of a static member that has returned.
     """
-    said = world.broker.describe(view.group_id)
-    assert _without_hosts(_described(view)) == _without_hosts(said)
-    hosts = {member.member_id: member.client_host for member in said.members}
+    description = world.broker.describe(view.group_id)
+    assert _without_hosts(_described(view)) == _without_hosts(description)
+    hosts = {member.member_id: member.client_host for member in description.members}
     true = {client.member_id: f"/host-of-{client.name}" for client in world.clients}
     for member in view.members:
         assert member.broker_host in ("", hosts[member.member_id])

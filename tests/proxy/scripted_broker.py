@@ -114,12 +114,12 @@ class ScriptedBroker:
         answer = self.answers.get(type(request), HangUp())
         if isinstance(answer, Exception):
             raise answer
-        said = answer(request, header.api_version) if callable(answer) else answer
-        if isinstance(said, RawReply):
-            return len(said.data).to_bytes(4, "big") + said.data
-        if isinstance(said, ApiVersionsResponse) and said.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            return encode_reply(said, 0, header.correlation_id)
-        return encode_reply(said, header.api_version, header.correlation_id)
+        reply = answer(request, header.api_version) if callable(answer) else answer
+        if isinstance(reply, RawReply):
+            return len(reply.data).to_bytes(4, "big") + reply.data
+        if isinstance(reply, ApiVersionsResponse) and reply.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            return encode_reply(reply, 0, header.correlation_id)
+        return encode_reply(reply, header.api_version, header.correlation_id)
 
     def _offer(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
         described = {kind: (kind.VERSIONS[0], kind.VERSIONS[-1]) for kind in self.answers}

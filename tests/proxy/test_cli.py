@@ -52,7 +52,7 @@ HEAVY = ("trio", "httpx", "construct", "h11", "group_sidecar.codecs.api_registry
 @pytest.mark.parametrize("arguments", [["--help"], ["groups", "--help"], ["groups", "top", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     """The help text is printed without the import of trio, httpx, construct, h11 or the codecs."""
-    asked = f"""
+    program = f"""
 import sys
 from group_sidecar.proxy import cli
 sys.argv = {[cli.PROGRAM, *arguments]!r}
@@ -62,7 +62,7 @@ finally:
     print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
     done = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=True
     )
     assert "Usage" in done.stdout
     assert done.stderr == "[]\n"

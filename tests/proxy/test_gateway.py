@@ -64,7 +64,7 @@ async def test_gateway_recognizes_bootstrap_alias(nursery: trio.Nursery, monkeyp
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     cluster.nodes[1] = Address("localhost", upstream.port)
-    asked = cluster.scripted[1]
+    broker = cluster.scripted[1]
     async with sidecar(upstream, mode="gateway") as (at, _):
         await ready(at)
         async with connect(*at.listen) as client:
@@ -76,7 +76,7 @@ async def test_gateway_recognizes_bootstrap_alias(nursery: trio.Nursery, monkeyp
             await brokers(client)
         await wait_all_tasks_blocked(0.1)
         # A second copy would have a second prober.
-        assert len(asked.requests(DescribeAclsRequest)) == 1
+        assert len(broker.requests(DescribeAclsRequest)) == 1
     assert refuses.called
     nursery.cancel_scope.cancel()
 
@@ -189,9 +189,9 @@ async def test_address_without_brokers_is_unreachable(serve: Callable[[trio.abc.
                 async with connect(*at.listen) as client:
                     await brokers(client)
             status, body = await get(at.admin, "/readyz")
-            told = json.loads(body)
-            assert (status, told["brokers"][str(upstream)]["reachable"]) == (503, False)
-            assert "offsets_log" not in told  # There is no copy of a broker that nobody knows.
+            readiness = json.loads(body)
+            assert (status, readiness["brokers"][str(upstream)]["reachable"]) == (503, False)
+            assert "offsets_log" not in readiness  # There is no copy of a broker that nobody knows.
         nursery.cancel_scope.cancel()
 
 

@@ -54,7 +54,7 @@ async def test_one_of_two_sidecars_logs_a_fact(nursery: trio.Nursery, monkeypatc
     monkeypatch.setattr(Sidecar, "_start_admin", start_admin)
     upstream = await Cluster().start(nursery, 1)
     successor = Sidecar(configured(upstream=str(upstream)), predecessor=Predecessor(ours))
-    asked = ClientRefused(
+    refusal = ClientRefused(
         group_id="g", at=1.0, policy="p", error_code=81, client_id="c", client_host="/h", size=3, limit=3
     )
     with capture_logs() as lines, trio.socket.from_stdlib_socket(theirs) as channel:
@@ -62,7 +62,7 @@ async def test_one_of_two_sidecars_logs_a_fact(nursery: trio.Nursery, monkeypatc
             running.start_soon(successor.run, trio.Event())
             await serving.wait()
             del lines[:]
-            for fact in (CoordinatorMoved(group_id="g", at=1.0), asked):
+            for fact in (CoordinatorMoved(group_id="g", at=1.0), refusal):
                 successor._observe(fact)
             assert [line["group"] for line in lines] == ["g"]
             goes_on.set()
@@ -81,10 +81,10 @@ async def test_clients_reach_broker_through_sidecar(nursery: trio.Nursery) -> No
         async with connect(*at.listen) as client:
             [node] = await brokers(client)
         assert node.address == upstream  # A sidecar in sidecar mode rewrites nothing.
-        told = await ready(at)
-        assert told["ready"] is True
-        assert told["brokers"] == {str(upstream): {"reachable": True, "accepting": True}}
-        assert told["offsets_log"][str(upstream)].keys() >= {"read", "partitions", "loading", "owned", "failed"}
+        readiness = await ready(at)
+        assert readiness["ready"] is True
+        assert readiness["brokers"] == {str(upstream): {"reachable": True, "accepting": True}}
+        assert readiness["offsets_log"][str(upstream)].keys() >= {"read", "partitions", "loading", "owned", "failed"}
         _, metrics = await get(at.admin, "/metrics")
         assert b'group_sidecar_client_connections_opened_total{listener="default"} 1.0' in metrics
     nursery.cancel_scope.cancel()
@@ -127,7 +127,7 @@ async def test_refusing_broker_is_counted(nursery: trio.Nursery) -> None:
     answer = answers.pop(DescribeAclsRequest)
     answers[DescribeAclsRequest] = HangUp()
 
-    async def told(at: Addresses, line: bytes) -> None:
+    async def wait_for_metric(at: Addresses, line: bytes) -> None:
         with trio.fail_after(GIVE_UP_SECONDS):
             while True:
                 _, metrics = await get(at.admin, "/metrics")
@@ -136,9 +136,9 @@ async def test_refusing_broker_is_counted(nursery: trio.Nursery) -> None:
                     return
 
     async with sidecar(upstream) as (at, _):
-        await told(at, b"group_sidecar_refusing_brokers 1.0\n")
+        await wait_for_metric(at, b"group_sidecar_refusing_brokers 1.0\n")
         answers[DescribeAclsRequest] = answer
-        await told(at, b"group_sidecar_refusing_brokers 0.0\n")
+        await wait_for_metric(at, b"group_sidecar_refusing_brokers 0.0\n")
     nursery.cancel_scope.cancel()
 
 
@@ -176,12 +176,12 @@ async def test_graceful_stop_closes_idle_connections(nursery: trio.Nursery) -> N
 
 async def test_graceful_stop_waits_for_replies(nursery: trio.Nursery) -> None:
     """A graceful stop delivers the reply of an in-flight request before it closes the connection."""
-    asked, answer = trio.Event(), trio.Event()
+    was_asked, answer = trio.Event(), trio.Event()
 
     async def behaviour(stream: trio.SocketStream) -> None:
         with suppress(EOFError):  # A client that only checks whether the port is open.
             if await read_frame(stream) == request_frame(1):  # The other requests are the sidecar's own.
-                asked.set()
+                was_asked.set()
             await answer.wait()
             await stream.send_all(reply_frame(1))
             await read_to_end(stream)
@@ -190,7 +190,7 @@ async def test_graceful_stop_waits_for_replies(nursery: trio.Nursery) -> None:
     upstream = await nursery.start(broker.run)
     async with sidecar(upstream) as (at, stop), await trio.open_tcp_stream(*at.listen) as client:
         await client.send_all(request_frame(1))
-        await asked.wait()
+        await was_asked.wait()
         stop.set()
         await refused(at.listen)
         answer.set()

@@ -57,10 +57,12 @@ def _named(items: Sequence[Struct], naming: NameNormalizer) -> Iterator[tuple[st
         yield (f"{name} ({number})" if number > 1 else name), item
 
 
-def differences(expected: Mapping[AnswerPath, Any], told: Mapping[AnswerPath, Any]) -> Iterator[Difference]:
+def differences(expected: Mapping[AnswerPath, Any], answer: Mapping[AnswerPath, Any]) -> Iterator[Difference]:
     """Yields the differences of two replies. An item that one of them lacks is one difference, whatever its fields."""
-    lacking = {place for place in expected.keys() ^ told.keys() if PRESENT in (expected.get(place), told.get(place))}
-    for place in sorted(expected.keys() | told.keys()):
-        pair = expected.get(place, ABSENT), told.get(place, ABSENT)
+    lacking = {
+        place for place in expected.keys() ^ answer.keys() if PRESENT in (expected.get(place), answer.get(place))
+    }
+    for place in sorted(expected.keys() | answer.keys()):
+        pair = expected.get(place, ABSENT), answer.get(place, ABSENT)
         if pair[0] != pair[1] and not any(place[:end] in lacking for end in range(len(place))):
             yield Difference(".".join(place), *pair)

@@ -100,10 +100,10 @@ def _summary(cells: Sequence[Cell]) -> Iterator[str]:
     yield "| Kafka | questions | local | forwarded | different |"
     yield "|---|--:|--:|--:|--:|"
     for broker in ALL_RELEASES:
-        told = Counter(cell.told for cell in cells if cell.broker == broker)
-        if told:
-            forwarded = told.total() - told[LOCAL] - told[DIFFERENT]
-            yield f"| {broker} | {told.total()} | {told[LOCAL]} | {forwarded} | {told[DIFFERENT]} |"
+        counts = Counter(cell.told for cell in cells if cell.broker == broker)
+        if counts:
+            forwarded = counts.total() - counts[LOCAL] - counts[DIFFERENT]
+            yield f"| {broker} | {counts.total()} | {counts[LOCAL]} | {forwarded} | {counts[DIFFERENT]} |"
 
 
 def _rows(cells: Sequence[Cell]) -> Iterator[str]:
@@ -124,11 +124,11 @@ def _rows(cells: Sequence[Cell]) -> Iterator[str]:
 
 def summed_up(cells: Sequence[Cell]) -> str:
     """Summarizes the outcomes of one API's questions: the most frequent one, and then the exceptions."""
-    told = Counter(cell.told for cell in cells)
-    if not told:
+    counts = Counter(cell.told for cell in cells)
+    if not counts:
         return ""
-    [(rule, _), *_] = sorted(told.items(), key=lambda item: (-item[1], item[0] != LOCAL, item[0]))
-    exceptions = (f"{_which(cells, other)} {other}" for other in sorted(told) if other != rule)
+    [(rule, _), *_] = sorted(counts.items(), key=lambda item: (-item[1], item[0] != LOCAL, item[0]))
+    exceptions = (f"{_which(cells, other)} {other}" for other in sorted(counts) if other != rule)
     return "; ".join([rule, *exceptions])
 
 

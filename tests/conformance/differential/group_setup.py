@@ -66,8 +66,8 @@ class Scene:
 
     def committed(self) -> dict[int, int]:
         """Returns the topic's offsets from the broker."""
-        asked = (OffsetFetchRequestTopic(name=self.topic, partition_indexes=(0, 1, 2, 3)),)
-        request = OffsetFetchRequest(group_id=self.group, topics=asked)
+        topics = (OffsetFetchRequestTopic(name=self.topic, partition_indexes=(0, 1, 2, 3)),)
+        request = OffsetFetchRequest(group_id=self.group, topics=topics)
         reply = self.direct.ask(request, LAST_SINGLE_FETCH)
         partitions = [part for topic in reply.topics for part in topic.partitions]
         return {part.partition_index: part.committed_offset for part in partitions if part.committed_offset >= 0}

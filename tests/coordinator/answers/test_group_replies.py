@@ -172,8 +172,8 @@ def partition(version: int, index: int, offset: int, epoch: int, metadata: str |
     )
 
 
-def topics_asked(version: int, *asked: tuple[str, tuple[int, ...]]) -> tuple[OffsetFetchRequestTopic, ...]:
-    return tuple(OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in asked)
+def topics_asked(version: int, *topics: tuple[str, tuple[int, ...]]) -> tuple[OffsetFetchRequestTopic, ...]:
+    return tuple(OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics)
 
 
 def some(version: int) -> tuple[OffsetFetchResponseTopic, ...]:
@@ -244,13 +244,15 @@ def test_fetch_group_without_offsets(version: int, group_id: str) -> None:
 @pytest.mark.parametrize("version", [8, 9])
 def test_fetch_many_groups_keeps_order(version: int) -> None:
     """OffsetFetch since v8 reports each group in the order of the request, also when the request repeats a group."""
-    asked = (
+    groups = (
         OffsetFetchRequestGroup(group_id="h", topics=None),
         OffsetFetchRequestGroup(group_id="g", topics=topics_asked(version, *ASKED)),
         OffsetFetchRequestGroup(group_id="g", topics=None),
         OffsetFetchRequestGroup(group_id="g", topics=()),
     )
-    reply = group_replies.offset_fetch(OffsetFetchRequest(groups=asked), version, {"g": WITH_OFFSETS, "h": WITHOUT}, {})
+    reply = group_replies.offset_fetch(
+        OffsetFetchRequest(groups=groups), version, {"g": WITH_OFFSETS, "h": WITHOUT}, {}
+    )
     assert reply is not None
     assert on_the_wire(reply, version) == OffsetFetchResponse(
         groups=(
@@ -270,11 +272,11 @@ def by_id(topics: tuple[OffsetFetchRequestTopic, ...] | None, names: dict[UUID, 
 def test_topic_ids_in_v10() -> None:
     """OffsetFetch v10 asks for topics by id and reports topics by id."""
     names = {T: "t", U: "u"}
-    asked = by_id((OffsetFetchRequestTopic(topic_id=T, partition_indexes=(1,)),), names)
+    topics = by_id((OffsetFetchRequestTopic(topic_id=T, partition_indexes=(1,)),), names)
     whole = by_id(None, names)
-    assert asked is not None
+    assert topics is not None
     assert whole is not None
-    partitions = {topic.topic_id: topic.partitions for topic in asked.groups[0].topics}
+    partitions = {topic.topic_id: topic.partitions for topic in topics.groups[0].topics}
     assert partitions == {T: (partition(10, 1, 7, 3, "x"),)}
     assert {topic.topic_id: len(topic.partitions) for topic in whole.groups[0].topics} == {T: 2, U: 1}
     on_the_wire(whole, 10)
@@ -300,8 +302,8 @@ def test_unknown_leader_epoch_yields_no_reply(version: int, answered: bool) -> N
 def test_groups_asked_by_version(version: int) -> None:
     """groups_asked reads the single group id before v8 and the group list since v8."""
     groups = tuple(OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("a", "b"))
-    asked = group_replies.groups_asked(OffsetFetchRequest(group_id="g", groups=groups), version)
-    assert asked == (("g",) if version < 8 else ("a", "b"))
+    result = group_replies.groups_asked(OffsetFetchRequest(group_id="g", groups=groups), version)
+    assert result == (("g",) if version < 8 else ("a", "b"))
 
 
 # Answers in place of a broker that cannot answer.

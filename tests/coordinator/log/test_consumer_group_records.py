@@ -240,9 +240,9 @@ def describe(
     reports_revoking: bool | None = True,
     operations: bool = False,
 ) -> ConsumerGroupDescribeResponse | None:
-    asked = ConsumerGroupDescribeRequest(group_ids=tuple(views), include_authorized_operations=operations)
+    request = ConsumerGroupDescribeRequest(group_ids=tuple(views), include_authorized_operations=operations)
     return consumer_group_describe(
-        asked, version, views, names, default, sends_error_messages=explains, reports_revoking=reports_revoking
+        request, version, views, names, default, sends_error_messages=explains, reports_revoking=reports_revoking
     )
 
 

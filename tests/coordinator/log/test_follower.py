@@ -985,8 +985,8 @@ def test_member_fetch_needs_matching_epoch(member_id: str | None, epoch: int, fi
     """OffsetFetch as a consumer group member is answered only if member id and epoch match the log."""
     reader = Reader(load=[*new_group(), offset(0, 5), offset(0, 6, "classic")])
     for group, answered in (("g", fits), ("classic", True)):
-        asked = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=epoch, topics=None)
-        found = fallback_reason(OffsetFetchRequest(groups=(asked,)), 9, reader.manager, 1)
+        request_group = OffsetFetchRequestGroup(group_id=group, member_id=member_id, member_epoch=epoch, topics=None)
+        found = fallback_reason(OffsetFetchRequest(groups=(request_group,)), 9, reader.manager, 1)
         assert found is (None if answered else FallbackReason.VERSION)
 
 

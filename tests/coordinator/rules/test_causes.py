@@ -393,7 +393,7 @@ def test_new_partitions_change_cause(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "cause"),
+    ("reason", "cause"),
     [
         ("cached metadata has changed", RebalanceCause.TOPIC_METADATA),
         ("subscription has changed", RebalanceCause.SUBSCRIPTION_CHANGED),
@@ -403,14 +403,14 @@ def test_new_partitions_change_cause(world: World) -> None:
         ("rebalance enforced by user", RebalanceCause.LEADER_REJOINED),
     ],
 )
-def test_stated_reason_gives_cause(world: World, said: str, cause: RebalanceCause) -> None:
+def test_stated_reason_gives_cause(world: World, reason: str, cause: RebalanceCause) -> None:
     """The reason that a member states in its join gives the rebalance cause."""
     a, b = member(world, "a"), member(world, "b")
     stable(world, a, b)
-    a.said = said
+    a.said = reason
     a.join()
     fact = rebalanced(world, a, b)
-    assert (fact.cause, fact.said, caused_by(fact)) == (cause, said, "a")
+    assert (fact.cause, fact.said, caused_by(fact)) == (cause, reason, "a")
 
 
 def test_revoked_partitions_cause_rebalance(world: World) -> None:

@@ -380,9 +380,9 @@ def test_negative_offset_was_committed() -> None:
 @pytest.mark.parametrize("version", [8, 9])
 def test_fetched_offsets_of_many_groups(version: int) -> None:
     """An OffsetFetch reply since v8 makes an event for each group by its own error."""
-    asked = (("g", ALL), ("h", SOME), ("moved", ALL), ("hidden", ALL))
+    groups = (("g", ALL), ("h", SOME), ("moved", ALL), ("hidden", ALL))
     request = OffsetFetchRequest(
-        groups=tuple(OffsetFetchRequestGroup(group_id=group, topics=topics) for group, topics in asked)
+        groups=tuple(OffsetFetchRequestGroup(group_id=group, topics=topics) for group, topics in groups)
     )
     replies = tuple(
         OffsetFetchResponseGroup(group_id=group, topics=() if error else (TOLD,), error_code=error)
@@ -446,9 +446,9 @@ def test_offset_fetch_by_topic_id(topic_id: UUID, whole: bool) -> None:
 )
 def test_list_offsets_gives_log_ends(version: int, isolation: int, timestamp: int, error: int, ends: Any) -> None:
     """ListOffsets gives log ends only for the latest timestamp, read_uncommitted and no error."""
-    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    requested = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=isolation, topics=(ListOffsetsTopic(name="t", partitions=(asked,)),)
+        replica_id=-1, isolation_level=isolation, topics=(ListOffsetsTopic(name="t", partitions=(requested,)),)
     )
     answer = ListOffsetsPartitionResponse(partition_index=0, error_code=error, old_style_offsets=(50, 0), offset=60)
     reply = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(answer,)),))

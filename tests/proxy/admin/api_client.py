@@ -132,7 +132,7 @@ async def get(target: str, *groups: GroupView, **others: Any) -> Reply:
     return reply
 
 
-async def told(target: str, *groups: GroupView, **others: Any) -> Any:
+async def get_content(target: str, *groups: GroupView, **others: Any) -> Any:
     reply = await get(target, *groups, **others)
     assert reply.status == 200, reply.content
     return reply.content

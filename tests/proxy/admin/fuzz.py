@@ -184,10 +184,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--upstream", type=parse_address, default=None)
-    asked = parser.parse_args()
+    options = parser.parse_args()
 
     async def run() -> FuzzOutcome:
-        return await fuzz(seconds=asked.seconds, seed=asked.seed, tls=asked.tls, upstream=asked.upstream)
+        return await fuzz(seconds=options.seconds, seed=options.seed, tls=options.tls, upstream=options.upstream)
 
     outcome = trio.run(run)
     delays = ", ".join(f"p{100 * share:g} {1000 * outcome.quantile(share):.1f} ms" for share in (0.5, 0.99, 1.0))

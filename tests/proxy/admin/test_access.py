@@ -234,15 +234,15 @@ async def test_missing_host_header_is_accepted() -> None:
 @pytest.mark.parametrize("header", ["x_forwarded_for", "forwarded", "via", "x_real_ip"])
 async def test_proxied_request_counts_as_remote(header: str) -> None:
     """A loopback request with a proxy header counts as remote and is refused."""
-    said: dict[str, Any] = {header: "127.0.0.1"}
-    assert not is_let_in(await ask(port(), "/api/v1/groups", **said))
+    headers: dict[str, Any] = {header: "127.0.0.1"}
+    assert not is_let_in(await ask(port(), "/api/v1/groups", **headers))
 
 
 @pytest.mark.parametrize("header", ["x_forwarded_for", "forwarded", "x_real_ip"])
 async def test_proxy_headers_grant_no_access(header: str) -> None:
     """A proxy header that names the loopback address gives a remote client no access."""
-    said: dict[str, Any] = {header: "127.0.0.1"}
-    assert not is_let_in(await ask(port(), "/api/v1/groups", client=ELSEWHERE, **said))
+    headers: dict[str, Any] = {header: "127.0.0.1"}
+    assert not is_let_in(await ask(port(), "/api/v1/groups", client=ELSEWHERE, **headers))
 
 
 @pytest.mark.parametrize(

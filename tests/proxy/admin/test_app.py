@@ -34,7 +34,7 @@ class Scrapes:
         self.count = 0
         self.padding = "x" * padding
 
-    async def told(self, accept: str) -> tuple[bytes, str]:
+    async def collect(self, accept: str) -> tuple[bytes, str]:
         self.count += 1
         return f"# asked for {accept!r} {self.padding}\nscrapes {self.count}.0\n".encode(), TEXT
 
@@ -45,7 +45,7 @@ def make_app(
     padding: int = 0,
     reload: Callable[[], Awaitable[ReloadOutcome]] = no_reload,
 ) -> ASGIApp:
-    return admin(metrics=Scrapes(padding).told, readiness=readiness, reload=reload)
+    return admin(metrics=Scrapes(padding).collect, readiness=readiness, reload=reload)
 
 
 async def ask(path: str, method: str = "GET", app: ASGIApp | None = None, **headers: Any) -> Reply:

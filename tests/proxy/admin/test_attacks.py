@@ -323,19 +323,19 @@ async def test_accept_survives_lack_of_descriptors(monkeypatch: pytest.MonkeyPat
 
 async def test_broken_listener_is_retried_slowly(autojump_clock: MockClock) -> None:
     """A broken listening socket counts as a failure at each attempt, with pauses between attempts."""
-    supervisor, asked = Supervisor(), 0
+    supervisor, attempts = Supervisor(), 0
 
     class Broken:
         async def accept(self) -> Any:
-            nonlocal asked
-            asked += 1
+            nonlocal attempts
+            attempts += 1
             await trio.lowlevel.checkpoint()
             raise OSError(errno.EINVAL, "Invalid argument")
 
     listener: Any = Broken()
     with trio.move_on_after(40):
         await supervisor.keep_running(Task.ADMIN, _AdminListener(admin(), listener, None, supervisor).run)
-    assert 5 < asked == supervisor.failures[Task.ADMIN] < 20
+    assert 5 < attempts == supervisor.failures[Task.ADMIN] < 20
 
 
 # The fuzzer, in short; `python -m tests.proxy.admin.fuzz` is the long form.

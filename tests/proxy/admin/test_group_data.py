@@ -16,12 +16,12 @@ from group_sidecar.metrics.records import timestamp
 from group_sidecar.proxy.admin import group_data
 from group_sidecar.proxy.broker.group_queries import Node
 from tests.metrics.metrics_world import assignment
-from tests.proxy.admin.api_client import COLD, ORDERS, get, told
+from tests.proxy.admin.api_client import COLD, ORDERS, get, get_content
 from tests.proxy.admin.served_app import NOW
 
 
 async def listed(query: str, *groups: GroupView, **others: Any) -> list[str]:
-    return [group["group"] for group in (await told(f"groups?{query}", *groups, **others))["groups"]]
+    return [group["group"] for group in (await get_content(f"groups?{query}", *groups, **others))["groups"]]
 
 
 # Groups.
@@ -29,7 +29,7 @@ async def listed(query: str, *groups: GroupView, **others: Any) -> list[str]:
 
 async def test_group_list_fields() -> None:
     """The list of groups contains every field of each group and the totals."""
-    content = await told("groups")
+    content = await get_content("groups")
     assert (content["at"], content["total"], content["all"]) == (timestamp(NOW), 3, 3)
     cold, newer, orders = content["groups"]
     assert orders == {
@@ -64,7 +64,7 @@ async def test_group_list_fields() -> None:
 
 async def test_group_list_shows_limit() -> None:
     """The list of groups contains each group's limit."""
-    (group,) = (await told("groups", ORDERS, max_members=lambda view: 5 if view.members else None))["groups"]
+    (group,) = (await get_content("groups", ORDERS, max_members=lambda view: 5 if view.members else None))["groups"]
     assert group["limit"] == 5
 
 
@@ -101,9 +101,9 @@ async def test_group_list_filter_sort_and_page(query: str, found: list[str]) -> 
 
 async def test_total_counts_matches_before_paging() -> None:
     """The total counts all matching groups, including those on other pages."""
-    content = await told("groups?search=e&limit=1")
+    content = await get_content("groups?search=e&limit=1")
     assert (content["total"], content["all"], len(content["groups"])) == (2, 3, 1)
-    content = await told("groups?cause=new_member&limit=1&offset=1")
+    content = await get_content("groups?cause=new_member&limit=1&offset=1")
     assert (content["total"], content["all"], content["groups"]) == (1, 3, [])
 
 
@@ -120,14 +120,14 @@ async def test_sort_ties_are_ordered_by_id() -> None:
 @pytest.mark.parametrize("node", [Node(2, "broker-2", 9092), None])
 async def test_group_detail_shows_coordinator(node: Node | None) -> None:
     """The detail of a group contains its coordinator's node, or null if the coordinator is unknown."""
-    content = await told("group?group=orders", coordinator={"orders": node}.get)
+    content = await get_content("group?group=orders", coordinator={"orders": node}.get)
     where = {"id": 2, "host": "broker-2", "port": 9092}
     assert (content["coordinator"], content["leader"], content["generation"]) == (where if node else None, "m-1", 3)
 
 
 async def test_group_detail_lists_members() -> None:
     """The detail of a group lists its members with their assignments."""
-    content = await told("group?group=orders")
+    content = await get_content("group?group=orders")
     assert (content["group"], content["lag"], content["rebalances"], content["leader"]) == ("orders", 10, 2, "m-1")
     assert (content["lag_unknown_partitions"], content["committed_partitions"]) == (1, 3)
     first, second, third, fourth = content["member_list"]
@@ -150,9 +150,9 @@ async def test_foreign_assignments_are_not_decoded() -> None:
     """Assignments of a protocol type other than consumer are not decoded."""
     members = (MemberView(member_id="w", assignment=assignment("sales", 0)),)
     view = GroupView(group_id="connect", state=GroupState.STABLE, protocol_type="connect", members=members)
-    (member,) = (await told("group?group=connect", view))["member_list"]
+    (member,) = (await get_content("group?group=connect", view))["member_list"]
     assert member["assignment"] is None
-    assert (await told("offsets?group=connect", view))["offsets"] == []
+    assert (await get_content("offsets?group=connect", view))["offsets"] == []
 
 
 async def test_repeated_assignment_topics_are_merged() -> None:
@@ -165,13 +165,13 @@ async def test_repeated_assignment_topics_are_merged() -> None:
         protocol_type="consumer",
         members=(MemberView(member_id="m", assignment=both),),
     )
-    (member,) = (await told("group?group=g", view))["member_list"]
+    (member,) = (await get_content("group?group=g", view))["member_list"]
     assert member["assignment"] == {"sales": [1, 3]}
 
 
 async def test_consumer_protocol_group_detail() -> None:
     """A consumer-protocol member has a decoded assignment, or null if a topic's name is unknown."""
-    content = await told("group?group=newer")
+    content = await get_content("group?group=newer")
     assert (content["members"], content["generation"], content["state"]) == (2, 9, "Reconciling")
     first, second = content["member_list"]
     assert (first["assignment"], first["assignment_bytes"]) == ({"sales": [0, 1]}, 8)
@@ -179,7 +179,7 @@ async def test_consumer_protocol_group_detail() -> None:
 
 
 async def test_offsets() -> None:
-    content = await told("offsets?group=orders")
+    content = await get_content("offsets?group=orders")
     assert (content["group"], content["state"]) == ("orders", "Stable")
     old, first, second, third = content["offsets"]
     nobody = {"member_id": None, "client_id": None, "client_host": None, "principal": None}
@@ -215,7 +215,7 @@ async def test_offsets() -> None:
 
 async def test_timeline_is_ordered_by_time() -> None:
     """The timeline of a group lists its events from the oldest to the newest."""
-    content = await told("timeline?group=orders")
+    content = await get_content("timeline?group=orders")
     assert [cell["at"] for cell in content["timeline"]] == [timestamp(NOW - ago) for ago in (4000, 3000, 60)]
 
 
@@ -224,23 +224,25 @@ async def test_timeline_is_ordered_by_time() -> None:
 async def test_endpoints_accept_any_group_name(path: str, group_id: str) -> None:
     """Each endpoint of a group accepts any group name, and returns 404 for an unknown group."""
     target = f"{path}?group={quote(group_id, safe='')}"
-    assert (await told(target, GroupView(group_id=group_id, state=GroupState.EMPTY)))["group"] == group_id
+    assert (await get_content(target, GroupView(group_id=group_id, state=GroupState.EMPTY)))["group"] == group_id
     reply = await get(target, COLD)
     assert (reply.status, reply.content) == (404, {"error": "no such group", "group": group_id, "unreachable": []})
 
 
 async def test_deleted_group_keeps_its_history() -> None:
     """A deleted group keeps its timeline and its rebalances, while its detail is 404."""
-    assert len((await told("timeline?group=orders", COLD))["timeline"]) == 3
-    assert (await told("why?group=orders", COLD))["rebalances"] == 2
+    assert len((await get_content("timeline?group=orders", COLD))["timeline"]) == 3
+    assert (await get_content("why?group=orders", COLD))["rebalances"] == 2
     assert (await get("group?group=orders", COLD)).status == 404
 
 
 async def test_relearned_group_keeps_last_rebalance() -> None:
     """A group that the copy learns again still has the last rebalance from the flight recorder."""
     again = GroupView(group_id="orders", state=GroupState.STABLE)
-    shown = await told("group?group=orders", again)
-    [last] = [cell for cell in (await told("timeline?group=orders", again))["timeline"] if "generation" in cell][-1:]
+    shown = await get_content("group?group=orders", again)
+    [last] = [cell for cell in (await get_content("timeline?group=orders", again))["timeline"] if "generation" in cell][
+        -1:
+    ]
     assert (shown["last_rebalance_at"], shown["last_cause"]) == (last["at"], last["cause"])
 
 
@@ -265,6 +267,6 @@ async def test_json_encoding_yields_to_other_tasks(monkeypatch: pytest.MonkeyPat
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take_turns)
-        await told(target, *groups)
+        await get_content(target, *groups)
         nursery.cancel_scope.cancel()
     assert turns > 500

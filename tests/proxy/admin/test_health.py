@@ -102,15 +102,15 @@ async def test_unreachable_broker_ends_start(nursery: trio.Nursery) -> None:
 
 async def test_hanging_broker_delays_start(nursery: trio.Nursery) -> None:
     """While the first probe waits for the broker, the start is not complete."""
-    asked = trio.Event()
+    was_asked = trio.Event()
 
     async def never(_: trio.SocketStream) -> None:
-        asked.set()
+        was_asked.set()
         await trio.sleep_forever()
 
     upstream = await nursery.start(FakeBroker(never).run)
     async with sidecar(upstream) as (at, _):
-        await asked.wait()
+        await was_asked.wait()
         code, body = await status(at.admin, "/startupz")
         assert (code, body["reasons"]) == (503, [f"the broker {upstream} was not probed yet"])
     nursery.cancel_scope.cancel()

@@ -31,7 +31,7 @@ from group_sidecar.proxy.admin.json_models import Groups
 from group_sidecar.proxy.admin.timeline_models import AnyEvent
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.sections import AdminAccess
-from tests.proxy.admin.api_client import COLD, DOCUMENT, completed, get, recorded, told
+from tests.proxy.admin.api_client import COLD, DOCUMENT, completed, get, get_content, recorded
 from tests.proxy.admin.served_app import LEAST, NOW, admin, ask
 
 # The sidecar.
@@ -55,13 +55,13 @@ async def test_refusals() -> None:
     recorder = recorded()
     for fact in (refused("b", NOW - 3), refused("a/☂", NOW - 2), refused("b", NOW - 1, enforced=False)):
         recorder.observe(fact)
-    content = await told("refusals", recorder=recorder)
+    content = await get_content("refusals", recorder=recorder)
     assert content["refusals"] == [
         {"group": fact.group_id, **told_of(fact)}
         for fact in (refused("b", NOW - 1, enforced=False), refused("a/☂", NOW - 2), refused("b", NOW - 3))
     ]
     assert [cell["what"] for cell in content["refusals"]] == ["client_audited", "client_refused", "client_refused"]
-    assert len((await told("refusals?limit=2", recorder=recorder))["refusals"]) == 2
+    assert len((await get_content("refusals?limit=2", recorder=recorder))["refusals"]) == 2
 
 
 async def test_events_match_timeline_schema() -> None:
@@ -93,14 +93,14 @@ async def test_events_match_timeline_schema() -> None:
     recorder = FlightRecorder(1 << 20)
     for fact in facts:
         recorder.observe(fact)
-    cells = (await told("timeline?group=g", recorder=recorder))["timeline"]
+    cells = (await get_content("timeline?group=g", recorder=recorder))["timeline"]
     assert len(cells) == len(facts)
     for cell in cells:
         TypeAdapter(AnyEvent).validate_python(cell, extra="forbid")
 
 
 async def test_status() -> None:
-    content = await told("status", log_statuses=lambda: {"a:1": {"read": True}})
+    content = await get_content("status", log_statuses=lambda: {"a:1": {"read": True}})
     assert content["version"]
     assert (content["sidecar_id"], content["mode"], content["started_at"]) == ("a:1", "sidecar", timestamp(NOW - 60))
     assert (content["ready"], content["brokers"]) == (True, {"127.0.0.1:9092": {"listening": True, "upstream": True}})
@@ -117,7 +117,7 @@ async def test_status() -> None:
 async def test_config_is_redacted() -> None:
     """The settings in force are nested as in the file, with their defaults, and without secrets."""
     settings = {**LEAST, "admin": "0.0.0.0:9464", "admin_access": {"token": "of-the-admin"}}
-    content = await told("config", config=lambda: Config.model_validate(settings))
+    content = await get_content("config", config=lambda: Config.model_validate(settings))
     assert (content["listen"], content["admin"], content["journal"]) == ("127.0.0.1:9092", "0.0.0.0:9464", None)
     assert content["limits"]["connections"] == 10_000
     assert (content["admin_access"]["token"], content["admin_access"]["token_file"]) == ("***", None)
@@ -215,7 +215,7 @@ def test_openapi_allows_new_fields() -> None:
 async def test_list_encoding_is_lossless(count: int) -> None:
     """A list of groups around the size of an encoding piece decodes to the same list."""
     groups = [GroupView(group_id=f"größe\n{n:04}", state=GroupState.EMPTY) for n in range(count)]
-    content = await told("groups?limit=1000", *groups or [COLD])
+    content = await get_content("groups?limit=1000", *groups or [COLD])
     model = Groups.model_validate({**content, "groups": content["groups"][:count]})
     assert Groups.model_validate_json(encode(model)) == model
     assert encode(model).endswith(b"}\n")

@@ -43,7 +43,7 @@ LURED = "host: evil.example"
 """The Host header of a browser whose page had its name resolve to the loopback address. It must get no access."""
 
 
-async def told(at: Addresses, target: str) -> Any:
+async def get_content(at: Addresses, target: str) -> Any:
     status, body = await get(at.admin, f"/api/v1/{target}")
     assert status == 200, body
     return json.loads(body)
@@ -88,9 +88,9 @@ async def test_seen_group_appears_in_json_api(nursery: trio.Nursery) -> None:
         await commit(client, 42)
         await ask_for_the_end(client)
         await client.ask(JOIN, 3)
-        content = await told(at, of_group("group"))
+        content = await get_content(at, of_group("group"))
         assert (content["group"], content["lag"], content["committed_partitions"]) == (GROUP, 8, 1)
-        (offset,) = (await told(at, of_group("offsets")))["offsets"]
+        (offset,) = (await get_content(at, of_group("offsets")))["offsets"]
         assert (offset["topic"], offset["current_offset"], offset["log_end_offset"], offset["lag"]) == (
             "sales",
             42,
@@ -98,13 +98,13 @@ async def test_seen_group_appears_in_json_api(nursery: trio.Nursery) -> None:
             8,
         )
         assert offset["metadata"] == "here"
-        assert {group["group"] for group in (await told(at, "groups"))["groups"]} >= {GROUP}
-        assert (await told(at, of_group("timeline")))["group"] == GROUP
-        assert (await told(at, of_group("why")))["rebalances"] == 0
-        assert (await told(at, "refusals")) == {"refusals": []}
-        status = await told(at, "status")
+        assert {group["group"] for group in (await get_content(at, "groups"))["groups"]} >= {GROUP}
+        assert (await get_content(at, of_group("timeline")))["group"] == GROUP
+        assert (await get_content(at, of_group("why")))["rebalances"] == 0
+        assert (await get_content(at, "refusals")) == {"refusals": []}
+        status = await get_content(at, "status")
         assert (status["sidecar_id"], status["mode"], status["ready"]) == ("here", "sidecar", True)
-        assert (status["connections"], sum(status["groups"].values())) == (1, (await told(at, "groups"))["all"])
+        assert (status["connections"], sum(status["groups"].values())) == (1, (await get_content(at, "groups"))["all"])
         assert list(status["brokers"]) == list(status["offsets_log"]) == [str(upstream)]
     nursery.cancel_scope.cancel()
 
@@ -117,8 +117,8 @@ async def test_group_limit_uses_overrides(nursery: trio.Nursery) -> None:
     policies = {"group_max_size": {"limit": 7, "overrides": [{"group": GROUP, "limit": 5}]}}
     async with sidecar(upstream, policies=policies) as (at, _), connect(*at.listen) as client:
         await commit(client, 1)
-        assert (await told(at, of_group("group")))["limit"] == 5
-        (listed,) = (await told(at, "groups"))["groups"]
+        assert (await get_content(at, of_group("group")))["limit"] == 5
+        (listed,) = (await get_content(at, "groups"))["groups"]
         assert listed["limit"] == 5
     nursery.cancel_scope.cancel()
 
@@ -132,7 +132,7 @@ async def test_status_counts_suppressed_series(nursery: trio.Nursery) -> None:
         async with connect(*at.listen) as client:
             await commit(client, 1)
         await get(at.admin, "/metrics")
-        assert (await told(at, "status"))["series_suppressed"] > 0
+        assert (await get_content(at, "status"))["series_suppressed"] > 0
     nursery.cancel_scope.cancel()
 
 

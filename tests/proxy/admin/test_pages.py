@@ -56,7 +56,7 @@ class Parsed(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str]]] = []
-        self.said: list[str] = []
+        self.visible_texts: list[str] = []
         self.open: list[str] = []
         self.feed(html)
         self.close()
@@ -76,7 +76,7 @@ class Parsed(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.said.append(data)
+        self.visible_texts.append(data)
 
     @property
     def shape(self) -> list[tuple[str, list[str]]]:
@@ -85,7 +85,7 @@ class Parsed(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(" ".join(self.said).split())
+        return " ".join(" ".join(self.visible_texts).split())
 
     def all(self, tag: str) -> list[dict[str, str]]:
         return [attributes for name, attributes in self.elements if name == tag]
@@ -126,7 +126,7 @@ def named(name: str) -> ASGIApp:
         "size": 2,
         "limit": 1,
     }
-    told: list[Fact] = [
+    facts: list[Fact] = [
         MemberJoined(group_id=name, at=NOW - 9, **who, said=name),
         RebalanceStarted(at=NOW - 8, **why),
         RebalanceCompleted(at=NOW - 7, **why, **result),
@@ -143,7 +143,7 @@ def named(name: str) -> ASGIApp:
         offsets={(name, 0): CommittedOffset(1, metadata=name, at=NOW)},
     )
     readiness = {name: {"listening": True}}
-    return admin([view], recorder=recorded(told), readiness=lambda: readiness)
+    return admin([view], recorder=recorded(facts), readiness=lambda: readiness)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -151,9 +151,9 @@ async def test_hostile_names_keep_page_structure(name: str) -> None:
     """Hostile names change no element or attribute name of a page."""
     hostile, tame = named(name), named("tame")
     for target, twin in ((of(name), of("tame")), ("/", "/"), ("/refusals", "/refusals"), ("/status", "/status")):
-        told = await page(hostile, target)
-        assert told.shape == (await page(tame, twin)).shape
-        assert templating.visible(name) in "".join(told.said).replace("\r", "") or target == "/status"
+        html_page = await page(hostile, target)
+        assert html_page.shape == (await page(tame, twin)).shape
+        assert templating.visible(name) in "".join(html_page.visible_texts).replace("\r", "") or target == "/status"
 
 
 @settings(max_examples=20)
@@ -161,8 +161,8 @@ async def test_hostile_names_keep_page_structure(name: str) -> None:
 async def test_random_name_keeps_page_structure(name: str) -> None:
     """For any name, the group page has the same elements and the list links to that group."""
     app = named(name)
-    told = await page(app, of(name))
-    assert told.shape == (await page(named("tame"), of("tame"))).shape
+    html_page = await page(app, of(name))
+    assert html_page.shape == (await page(named("tame"), of("tame"))).shape
     [link] = [a["href"] for a in (await page(app, "/")).all("a") if a["href"].startswith("group?")]
     assert parse_qs(urlsplit(link).query, keep_blank_values=True) == {"group": [name]}
 
@@ -172,8 +172,8 @@ async def test_principals_are_a_column_if_known(principal: str) -> None:
     """The table of members has a column of principals if the principal of any member is known."""
     members = (MemberView(member_id="a", client_id="a"), MemberView(member_id="b", client_id="b", principal=principal))
     view = GroupView(group_id="g", state=GroupState.STABLE, members=members)
-    said = [each.strip() for each in (await page(admin([view]), of("g"))).said]
-    assert ("Principal" in said, "User:CN=alice" in said) == (bool(principal), bool(principal))
+    texts = [each.strip() for each in (await page(admin([view]), of("g"))).visible_texts]
+    assert ("Principal" in texts, "User:CN=alice" in texts) == (bool(principal), bool(principal))
 
 
 async def test_nameless_group_has_link() -> None:
@@ -195,9 +195,9 @@ TARGETS = ["/", of(CHECKOUT), "/refusals", "/status"]
 @pytest.mark.parametrize("target", TARGETS)
 async def test_pages_load_nothing_inline_or_foreign(app: ASGIApp, target: str) -> None:
     """Pages have no inline styles or scripts, and all their addresses are relative."""
-    told = await page(app, target)
-    assert "style" not in {tag for tag, _ in told.elements}
-    for tag, attributes in told.elements:
+    html_page = await page(app, target)
+    assert "style" not in {tag for tag, _ in html_page.elements}
+    for tag, attributes in html_page.elements:
         assert "style" not in attributes
         assert not [name for name in attributes if name.startswith("on")]
         if tag == "script":
@@ -212,40 +212,40 @@ async def test_pages_load_nothing_inline_or_foreign(app: ASGIApp, target: str) -
 @pytest.mark.parametrize("target", TARGETS)
 async def test_pages_have_valid_structure(app: ASGIApp, target: str) -> None:
     """Pages have unique ids, one heading, scoped table headers and links to existing ids."""
-    told = await page(app, target)
-    ids = [attributes["id"] for _, attributes in told.elements if "id" in attributes]
+    html_page = await page(app, target)
+    ids = [attributes["id"] for _, attributes in html_page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    assert all(attributes.get("scope") in ("row", "col") for attributes in told.all("th"))
-    assert len(told.all("h1")) == len(told.all("main")) == 1
-    labels = " ".join(attributes.get("aria-labelledby", "") for _, attributes in told.elements)
+    assert all(attributes.get("scope") in ("row", "col") for attributes in html_page.all("th"))
+    assert len(html_page.all("h1")) == len(html_page.all("main")) == 1
+    labels = " ".join(attributes.get("aria-labelledby", "") for _, attributes in html_page.elements)
     assert set(labels.split()) <= set(ids)
-    assert next(a["href"] for a in told.all("a")) == "#content"
-    assert {a["href"][1:] for a in told.all("a") if a["href"].startswith("#")} <= set(ids)
+    assert next(a["href"] for a in html_page.all("a")) == "#content"
+    assert {a["href"][1:] for a in html_page.all("a") if a["href"].startswith("#")} <= set(ids)
 
 
 async def test_group_row_text(app: ASGIApp) -> None:
     """The row of a group shows its state, members, lag, last rebalance and cause."""
-    told = await page(app, "/?search=checkout")
+    html_page = await page(app, "/?search=checkout")
     assert (
         "checkout Stable classic 8 / 8 3,552 +? 5 min ago new member 14 1 to 1 of 1 group, filtered from 401"
-        in told.text
+        in html_page.text
     )
 
 
 async def test_view_state_is_in_the_address(app: ASGIApp) -> None:
     """The form and all links keep the search, filters, sorting and limit of the current address."""
-    told = await page(
+    html_page = await page(
         app, "/?search=BILLING&state=Stable&type=classic&cause=session_expired&sort=lag&order=desc&limit=3"
     )
-    fields = {field["name"]: field["value"] for field in told.all("input")}
+    fields = {field["name"]: field["value"] for field in html_page.all("input")}
     assert fields == {"search": "BILLING", "sort": "lag", "order": "desc", "limit": "3"}
-    assert [o["value"] for o in told.all("option") if "selected" in o] == ["Stable", "classic", "session_expired"]
-    assert [th.get("aria-sort") for th in told.all("th") if "aria-sort" in th] == ["descending"]
+    assert [o["value"] for o in html_page.all("option") if "selected" in o] == ["Stable", "classic", "session_expired"]
+    assert [th.get("aria-sort") for th in html_page.all("th") if "aria-sort" in th] == ["descending"]
     kept = {"search": ["BILLING"], "state": ["Stable"], "type": ["classic"], "cause": ["session_expired"]}
-    asked = [parse_qs(urlsplit(a["href"]).query) for a in told.all("a") if a["href"].startswith("?")]
-    assert asked[:2] == [{**kept, "limit": ["3"]}, {**kept, "sort": ["members"], "order": ["desc"], "limit": ["3"]}]
-    assert {**kept, "sort": ["lag"], "limit": ["3"]} in asked
-    assert {**kept, "sort": ["lag"], "order": ["desc"], "limit": ["3"], "offset": ["3"]} in asked
+    queries = [parse_qs(urlsplit(a["href"]).query) for a in html_page.all("a") if a["href"].startswith("?")]
+    assert queries[:2] == [{**kept, "limit": ["3"]}, {**kept, "sort": ["members"], "order": ["desc"], "limit": ["3"]}]
+    assert {**kept, "sort": ["lag"], "limit": ["3"]} in queries
+    assert {**kept, "sort": ["lag"], "order": ["desc"], "limit": ["3"], "offset": ["3"]} in queries
 
 
 @pytest.mark.parametrize(
@@ -292,8 +292,8 @@ async def test_empty_pages_explain_themselves(app: ASGIApp) -> None:
 
 async def test_group_page_shows_all_sections(app: ASGIApp) -> None:
     """The page of a group shows its rebalances, members, lag, refusals and commits, with unique row keys."""
-    told = await page(app, of(CHECKOUT))
-    for said in (
+    html_page = await page(app, of(CHECKOUT))
+    for text in (
         "Rebalanced 14 times in the last hour",
         "Members 8 / 8",
         "Lag 3,552",
@@ -303,8 +303,8 @@ async def test_group_page_shows_all_sections(app: ASGIApp) -> None:
         "Commit refused: UNKNOWN_MEMBER_ID for 3 partitions",
         "orders.placed : 0, 8 payments.settled : 0",
     ):
-        assert said in told.text
-    keys = [tr["data-key"] for tr in told.all("tr") if "data-key" in tr]
+        assert text in html_page.text
+    keys = [tr["data-key"] for tr in html_page.all("tr") if "data-key" in tr]
     assert len(keys) == len(set(keys)) == len(checkout()[1].facts) - 24 + 8 + 24
 
 
@@ -333,12 +333,12 @@ async def test_large_group_page_is_truncated() -> None:
     members = tuple(MemberView(member_id=str(number), client_id=str(number)) for number in range(pages.MAX_ROWS + 7))
     offsets = {("t", partition): CommittedOffset(1) for partition in range(pages.MAX_ROWS + 9)}
     view = GroupView(group_id="g/h", state=GroupState.STABLE, members=members, offsets=offsets)
-    told = await page(admin([view]), of("g/h"))
-    assert len([tr for tr in told.all("tr") if "data-key" in tr]) == 2 * pages.MAX_ROWS
-    assert "467 members more not drawn" in told.text
-    assert "7 members more: all as JSON" in told.text
-    assert "9 partitions more: all as JSON" in told.text
-    links = [a["href"] for a in told.all("a")]
+    html_page = await page(admin([view]), of("g/h"))
+    assert len([tr for tr in html_page.all("tr") if "data-key" in tr]) == 2 * pages.MAX_ROWS
+    assert "467 members more not drawn" in html_page.text
+    assert "7 members more: all as JSON" in html_page.text
+    assert "9 partitions more: all as JSON" in html_page.text
+    links = [a["href"] for a in html_page.all("a")]
     assert {"api/v1/group?group=g%2Fh", "api/v1/offsets?group=g%2Fh"} <= set(links)
 
 
@@ -355,9 +355,9 @@ async def test_unknown_group_page_is_404(app: ASGIApp) -> None:
     """The page of an unknown group is 404 and links to a search for its escaped name."""
     reply = await ask(app, of("check<out"))
     assert reply.status == 404
-    told = parsed(reply)
-    assert "This sidecar knows no group check<out ." in told.text
-    assert "./?search=check%3Cout" in [a["href"] for a in told.all("a")]
+    html_page = parsed(reply)
+    assert "This sidecar knows no group check<out ." in html_page.text
+    assert "./?search=check%3Cout" in [a["href"] for a in html_page.all("a")]
 
 
 @dataclass
@@ -381,8 +381,8 @@ async def test_status_page_explains_bypasses(exclusive: bool, effect: str) -> No
     """The status page says how many records bypassed the sidecar, and whether `answers.exclusive` is in force."""
     log_status = {"read": True, "bypassed": {"commits": 1, "members": 2, "exclusive": exclusive}}
     app = admin(readiness=lambda: {"a:1": {"upstream": True}}, log_statuses=lambda: {"a:1": log_status})
-    told = await page(app, "/status")
-    assert f"read: yes 1 commit and 2 members bypassed this sidecar. {effect}" in told.text
+    html_page = await page(app, "/status")
+    assert f"read: yes 1 commit and 2 members bypassed this sidecar. {effect}" in html_page.text
 
 
 async def test_status_page_shows_sidecar_numbers() -> None:
@@ -394,15 +394,15 @@ async def test_status_page_shows_sidecar_numbers() -> None:
     app = admin(
         numbers=lambda: told_numbers, readiness=lambda: failing, log_statuses=lambda: {"a:1": {"owned": [1, 50]}}
     )
-    told = await page(app, "/status")
-    for said in (
+    html_page = await page(app, "/status")
+    for text in (
         "Status not ready",
         "OffsetFetch, answered here 1,700 Left to the broker: in doubt 3 Journal",
         "Records written to the folder 12,345 Last written 2 s ago Failures 0 Dropped: queue full 6",
         "Records written to the topic 9 Last written",
         "a:1 listening upstream: not yet owned: 1 50",
     ):
-        assert said in told.text
+        assert text in html_page.text
     assert (await ask(app, "/api/v1/status")).content["fallbacks"] == {"in_doubt": 3, "cold": 0}
     idle = (
         await page(admin(numbers=lambda: replace(told_numbers, answers={}, fallbacks={}, outlets={})), "/status")
@@ -430,8 +430,8 @@ async def test_invalid_page_parameters_get_400(app: ASGIApp, target: str) -> Non
 
 async def test_empty_form_fields_are_ignored(app: ASGIApp) -> None:
     """Empty filter fields, as a form without JavaScript sends them, do not filter."""
-    told = await page(app, "/?search=checkout&state=&type=&cause=")
-    assert "1 to 1 of 1 group" in told.text
+    html_page = await page(app, "/?search=checkout&state=&type=&cause=")
+    assert "1 to 1 of 1 group" in html_page.text
 
 
 async def test_static_files_have_type_and_etag(app: ASGIApp) -> None:

@@ -13,7 +13,7 @@ DONE = {"what": "rebalance_completed", "generation": 7, "members": 3}
 
 
 @pytest.mark.parametrize(
-    ("cell", "told"),
+    ("cell", "sentence"),
     [
         ({"what": "member_joined", **WHO, "said": ""}, "orders-1 at 10.0.0.7 joined"),
         ({"what": "member_joined", **WHO, "instance_id": "i-1"}, "orders-1 at 10.0.0.7 joined as instance i-1"),
@@ -59,9 +59,9 @@ DONE = {"what": "rebalance_completed", "generation": 7, "members": 3}
         ({"what": "something_else"}, "something else"),
     ],
 )
-def test_event_sentences(cell: dict[str, Any], told: str) -> None:
+def test_event_sentences(cell: dict[str, Any], sentence: str) -> None:
     """Each kind of event has its sentence in plain text."""
-    assert sentences.plain(sentences.event(cell)) == told
+    assert sentences.plain(sentences.event(cell)) == sentence
 
 
 def test_user_text_is_marked() -> None:
@@ -76,7 +76,7 @@ def test_user_text_is_marked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "told"),
+    ("who", "name"),
     [
         (None, "somebody"),
         (WHO, "orders-1 at 10.0.0.7"),
@@ -87,29 +87,29 @@ def test_user_text_is_marked() -> None:
         ({}, "a client without a name"),
     ],
 )
-def test_client_names(who: dict[str, Any] | None, told: str) -> None:
+def test_client_names(who: dict[str, Any] | None, name: str) -> None:
     """A client is named by its client id, instance id or member id, its host and its principal."""
-    assert sentences.plain(sentences.client(who)) == told
+    assert sentences.plain(sentences.client(who)) == name
 
 
 @pytest.mark.parametrize("by", [None, WHO])
 @pytest.mark.parametrize("cause", list(RebalanceCause))
 def test_every_cause_has_words(cause: RebalanceCause, by: dict[str, Any] | None) -> None:
     """Every rebalance cause has a sentence and a label."""
-    told = sentences.plain(sentences.event({"what": "rebalance_started", "cause": cause, "by": by}))
-    assert cause is RebalanceCause.UNKNOWN or "not seen" not in told
+    sentence = sentences.plain(sentences.event({"what": "rebalance_started", "cause": cause, "by": by}))
+    assert cause is RebalanceCause.UNKNOWN or "not seen" not in sentence
     assert cause in sentences.CAUSE_LABELS
 
 
 @pytest.mark.parametrize("how", list(Departure))
 def test_every_departure_has_words(how: Departure) -> None:
     """Every kind of departure has a sentence of its own."""
-    told = sentences.plain(sentences.event({"what": "member_gone", **WHO, "how": how}))
-    assert how is Departure.LEFT or told != f"orders-1 at 10.0.0.7 {how}"
+    sentence = sentences.plain(sentences.event({"what": "member_gone", **WHO, "how": how}))
+    assert how is Departure.LEFT or sentence != f"orders-1 at 10.0.0.7 {how}"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [
         (0.04, "40 ms"),
         (1, "1 s"),
@@ -120,20 +120,20 @@ def test_every_departure_has_words(how: Departure) -> None:
         (86400 * 3 + 4 * 3600, "3 d 4 h"),
     ],
 )
-def test_duration_text(seconds: float, told: str) -> None:
+def test_duration_text(seconds: float, text: str) -> None:
     """Durations are written with at most two units."""
-    assert sentences.duration(seconds) == told
+    assert sentences.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [(-5, "now"), (0.4, "now"), (40, "40 s ago"), (3599, "59 min ago"), (7200, "2 h ago"), (172800, "2 d ago")],
 )
-def test_age_text(seconds: float, told: str) -> None:
+def test_age_text(seconds: float, text: str) -> None:
     """Ages are written as now or with one unit and the word ago."""
-    assert sentences.ago(seconds) == told
+    assert sentences.ago(seconds) == text
 
 
-@pytest.mark.parametrize(("number", "told"), [(1536, "1.5 KiB"), (1 << 20, "1 MiB"), (5 << 40, "5,120 GiB")])
-def test_sizes(number: int, told: str) -> None:
-    assert sentences.size(number) == told
+@pytest.mark.parametrize(("number", "text"), [(1536, "1.5 KiB"), (1 << 20, "1 MiB"), (5 << 40, "5,120 GiB")])
+def test_sizes(number: int, text: str) -> None:
+    assert sentences.size(number) == text

@@ -40,8 +40,8 @@ def gone(minute: float, member_id: str, client_id: str = "c", how: str = "left")
     return {"at": at(minute), "what": "member_gone", "how": how, **who(member_id, client_id)}
 
 
-def rebalance(minute: float, what: str, reason: str = "join", **said: Any) -> dict[str, Any]:
-    return {"at": at(minute), "what": f"rebalance_{what}", "reason": reason, "generation": 1, "members": 1, **said}
+def rebalance(minute: float, what: str, reason: str = "join", **fields: Any) -> dict[str, Any]:
+    return {"at": at(minute), "what": f"rebalance_{what}", "reason": reason, "generation": 1, "members": 1, **fields}
 
 
 def draw_timeline(cells: list[dict[str, Any]], members: list[dict[str, Any]] | None = None) -> tp.Picture:
@@ -50,10 +50,10 @@ def draw_timeline(cells: list[dict[str, Any]], members: list[dict[str, Any]] | N
 
 def bars(picture: tp.Picture) -> dict[str, list[tuple[float, float]]]:
     """Returns the bars of each lane as (start, end)."""
-    told: dict[str, list[tuple[float, float]]] = {}
+    bars_by_lane: dict[str, list[tuple[float, float]]] = {}
     for lane in picture.lanes:
-        told.setdefault(lane.label, []).extend((bar.x, bar.x + bar.width) for bar in lane.bars)
-    return told
+        bars_by_lane.setdefault(lane.label, []).extend((bar.x, bar.x + bar.width) for bar in lane.bars)
+    return bars_by_lane
 
 
 MOVED = {"at": at(40), "what": "coordinator_moved"}
@@ -270,10 +270,10 @@ EVENTS = st.tuples(st.floats(-50, 100), st.sampled_from("abc"), st.sampled_from(
 
 
 @given(st.lists(EVENTS, max_size=40), st.sets(st.sampled_from("abc")))
-def test_random_events_stay_within_picture(told: list[tuple[float, str, str]], present: set[str]) -> None:
+def test_random_events_stay_within_picture(events: list[tuple[float, str, str]], present: set[str]) -> None:
     """For random events, all bars, marks and bands lie within the picture and bars of a lane do not overlap."""
     cells = []
-    for minute, member, what in sorted(told):
+    for minute, member, what in sorted(events):
         cells.append(
             {
                 "joins": joined(minute, member),

@@ -27,8 +27,8 @@ async def until_unready(address: Address | None) -> dict[str, Any]:
         while True:
             status, body = await get(address, "/readyz")
             if status == 503:
-                told: dict[str, Any] = json.loads(body)
-                return told
+                readiness: dict[str, Any] = json.loads(body)
+                return readiness
             await trio.sleep(0.01)
 
 
@@ -55,8 +55,8 @@ async def test_stopped_broker_is_noticed_at_once(nursery: trio.Nursery) -> None:
     async with sidecar(broker.address) as (at, _):
         assert "unreachable_since" not in await ready(at)
         life.cancel()
-        told = await until_unready(at.admin)
-        assert list(told["unreachable_since"]) == [str(broker.address)]
+        readiness = await until_unready(at.admin)
+        assert list(readiness["unreachable_since"]) == [str(broker.address)]
         _, body = await get(at.admin, "/api/v1/groups")
         [gone] = json.loads(body)["unreachable"]
         assert gone["broker"] == str(broker.address)
@@ -68,11 +68,11 @@ async def test_stopped_broker_is_noticed_at_once(nursery: trio.Nursery) -> None:
 async def test_refused_client_triggers_a_probe(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client's failed broker connection triggers a probe, although the prober's connection is intact."""
     monkeypatch.setattr("group_sidecar.proxy.broker.probe.MIN_TRIGGER_SECONDS", 0.0)
-    asked: list[None] = []
+    probes: list[None] = []
     ping = KafkaClient.ping
 
     async def counted(client: KafkaClient) -> None:
-        asked.append(None)
+        probes.append(None)
         await ping(client)
 
     monkeypatch.setattr(KafkaClient, "ping", counted)
@@ -83,11 +83,11 @@ async def test_refused_client_triggers_a_probe(nursery: trio.Nursery, monkeypatc
     async with sidecar(clients.address, **settings) as (at, _):
         await ready(at)
         life.cancel()
-        asked.clear()
+        probes.clear()
         async with await trio.open_tcp_stream(*at.listen) as client:
             assert await read_to_end(client) == b""
         with trio.fail_after(5):
-            while not asked:  # noqa: ASYNC110
+            while not probes:  # noqa: ASYNC110
                 await trio.sleep(0.01)
     nursery.cancel_scope.cancel()
 
@@ -102,10 +102,10 @@ async def test_unknown_group_lists_unreachable_brokers(path: str) -> None:
 async def test_unknown_group_page_explains_absence() -> None:
     """The page of an unknown group mentions the unreachable broker if there is one, else another coordinator."""
     away, there = "It may be a group of the broker that is unreachable", "another broker is its coordinator"
-    for gone, said, unsaid in (([GONE], away, there), ([], there, away)):
+    for gone, present, absent in (([GONE], away, there), ([], there, away)):
         page = (await ask(admin(unreachable=lambda gone=gone: gone), "/group?group=g")).body.decode()
-        assert said in page
-        assert unsaid not in page
+        assert present in page
+        assert absent not in page
 
 
 async def test_all_views_report_unreachable_since() -> None:
@@ -113,8 +113,8 @@ async def test_all_views_report_unreachable_since() -> None:
     app = admin([GroupView(group_id="g", state=GroupState.STABLE)], unreachable=lambda: [GONE])
     assert (await ask(app, "/readyz")).content["unreachable_since"] == {"broker:9092": SINCE}
     for path in ("/api/v1/groups", "/api/v1/status", *OF_GROUP):
-        told = (await ask(app, path)).content["unreachable"]
-        assert told == [{"broker": GONE.broker, "since": SINCE, "reason": GONE.reason}]
+        unreachable = (await ask(app, path)).content["unreachable"]
+        assert unreachable == [{"broker": GONE.broker, "since": SINCE, "reason": GONE.reason}]
     for path in ("/", "/refusals", "/status"):
         assert "broker:9092 unreachable since" in (await ask(app, path)).body.decode()
         assert "unreachable" not in (await ask(admin(), path)).body.decode()

@@ -71,9 +71,9 @@ def offering(offers: Versions) -> tuple[ApiVersion, ...]:
 def test_advertised_versions_are_spoken(offers: Versions, apis: set[str], on: bool) -> None:
     """For random offers, the advertised versions are exactly the spoken ones, and added ones need enabled answers."""
     state = broker_state(answers={"apis": sorted(apis), "enabled": on})
-    told = ApiVersionsResponse(error_code=0, api_keys=offering(offers))
+    offered = ApiVersionsResponse(error_code=0, api_keys=offering(offers))
     advertised = offered_api_versions(
-        told, set(APIS), state.versions.added_versions_for(offers), gateway=False, serve=False
+        offered, set(APIS), state.versions.added_versions_for(offers), gateway=False, serve=False
     )
     state.versions.learn(offers)
     for version in advertised.api_keys:
@@ -105,8 +105,8 @@ def test_clients_get_added_versions(version: int, authorizer: bool) -> None:
     state.learn_authorizer(authorizer)
     line, question = Line(state), ApiVersionsRequest()
     line.sends(question, version)
-    told = ApiVersionsResponse(error_code=0, api_keys=offering(RELEASES["1.1.1"]))
-    heard: ApiVersionsResponse = line.reads_reply(line.broker_replies(told, version), question, version)
+    offered = ApiVersionsResponse(error_code=0, api_keys=offering(RELEASES["1.1.1"]))
+    heard: ApiVersionsResponse = line.reads_reply(line.broker_replies(offered, version), question, version)
     expected = {
         key: (lowest, {FETCH: 6, DESCRIBE: 6, LIST: 5}.get(ApiKey(key), highest))
         for key, (lowest, highest) in RELEASES["1.1.1"].items()

@@ -53,20 +53,20 @@ def moved(value: Any) -> Any:
 
 
 @given(st.one_of(structs(FindCoordinatorResponse), structs(ProduceResponse)), st.data())
-def test_scan_matches_decoded_rewrite(told: Any, data: st.DataObject) -> None:
+def test_scan_matches_decoded_rewrite(reply: Any, data: st.DataObject) -> None:
     """For random replies, the scan yields the same bytes as a decoded rewrite. A truncated reply raises."""
-    message = type(told)
+    message = type(reply)
     version = data.draw(st.sampled_from([v for v in message.VERSIONS if is_scannable(message.KEY, v)]))
-    told = brought_down(told, version)
-    frame = encode_reply(told, version, 7)[LENGTH_BYTES:] + b"rest"
+    reply = brought_down(reply, version)
+    frame = encode_reply(reply, version, 7)[LENGTH_BYTES:] + b"rest"
     try:
         heard = scan_and_rewrite(message.KEY, version, frame, advertise, 1000)
     except NotScannable:
-        assert "unknown_tags=((" in repr(told)
+        assert "unknown_tags=((" in repr(reply)
         return
-    changed = rewrite_addresses(told, advertise)
+    changed = rewrite_addresses(reply, advertise)
     body = encode_reply(changed, version, 7)[LENGTH_BYTES:] + b"rest"
-    assert heard == (None if changed == told and heard is None else framed(body))
+    assert heard == (None if changed == reply and heard is None else framed(body))
     cut = data.draw(st.integers(4, len(frame) - 1 - len(b"rest")))
     with pytest.raises((NotScannable, DecodeError)):
         scan_and_rewrite(message.KEY, version, frame[:cut], advertise, 1000)
@@ -74,20 +74,20 @@ def test_scan_matches_decoded_rewrite(told: Any, data: st.DataObject) -> None:
 
 def test_repeated_address_is_looked_up_once() -> None:
     """A reply with many coordinators looks up each node's address once."""
-    asked: list[int] = []
+    looked_up: list[int] = []
 
     def count(node_id: int, host: str, port: int) -> tuple[str, int]:
-        asked.append(node_id)
+        looked_up.append(node_id)
         return advertise(node_id, host, port)
 
     found = tuple(
         Coordinator(key=f"g-{n}", node_id=n % 3, host=f"kafka-{n % 3}", port=9092, error_code=0, error_message=None)
         for n in range(1000)
     )
-    told = FindCoordinatorResponse(coordinators=found)
-    heard = scan_and_rewrite(ApiKey.FIND_COORDINATOR, 4, encode_reply(told, 4, 1)[LENGTH_BYTES:], count, 1000)
-    assert heard == encode_reply(rewrite_addresses(told, advertise), 4, 1)
-    assert sorted(asked) == [0, 1, 2]
+    reply = FindCoordinatorResponse(coordinators=found)
+    heard = scan_and_rewrite(ApiKey.FIND_COORDINATOR, 4, encode_reply(reply, 4, 1)[LENGTH_BYTES:], count, 1000)
+    assert heard == encode_reply(rewrite_addresses(reply, advertise), 4, 1)
+    assert sorted(looked_up) == [0, 1, 2]
 
 
 def is_of_controllers(message: Struct) -> bool:
@@ -98,32 +98,32 @@ def is_of_controllers(message: Struct) -> bool:
 @pytest.mark.parametrize("sample", [full_sample, null_sample])
 def test_addresses_replaced_in_every_version(message: Any, version: int, sample: Any) -> None:
     """Every node's address is replaced in every version of the APIs with addresses."""
-    told = brought_down(sample(message), version)
-    rewritten = rewrite_addresses(told, advertise)
-    assert rewritten == moved(told)
+    reply = brought_down(sample(message), version)
+    rewritten = rewrite_addresses(reply, advertise)
+    assert rewritten == moved(reply)
     assert decode(message, version, encode(rewritten, version)) == rewritten
 
 
 @given(st.one_of(*(structs(message) for message in ADDRESS_APIS)))
-def test_rewrite_changes_only_addresses(told: Struct) -> None:
+def test_rewrite_changes_only_addresses(reply: Struct) -> None:
     """For random replies, the rewrite changes nothing except the addresses and unknown tags."""
-    if not is_of_controllers(told):
-        assert rewrite_addresses(told, advertise) == moved(told)
+    if not is_of_controllers(reply):
+        assert rewrite_addresses(reply, advertise) == moved(reply)
 
 
 def test_controller_addresses_are_refused() -> None:
     """A reply with addresses of controllers raises ValueError."""
-    told = replace(full_sample(DescribeClusterResponse), endpoint_type=2)
+    reply = replace(full_sample(DescribeClusterResponse), endpoint_type=2)
     with pytest.raises(ValueError, match="controllers"):
-        rewrite_addresses(told, advertise)
-    assert rewrite_addresses(replace(told, brokers=()), advertise) == replace(told, brokers=(), unknown_tags=())
+        rewrite_addresses(reply, advertise)
+    assert rewrite_addresses(replace(reply, brokers=()), advertise) == replace(reply, brokers=(), unknown_tags=())
 
 
 def test_unavailable_coordinator_is_unchanged() -> None:
     """The rewrite does not change a coordinator that is not available."""
     none = Coordinator(key="g", node_id=-1, host="", port=-1, error_code=15, error_message=None)
-    told = FindCoordinatorResponse(coordinators=(none,), node_id=-1, port=-1, error_code=15)
-    assert rewrite_addresses(told, advertise) == told
+    reply = FindCoordinatorResponse(coordinators=(none,), node_id=-1, port=-1, error_code=15)
+    assert rewrite_addresses(reply, advertise) == reply
 
 
 @pytest.mark.parametrize("message", [ProduceResponse(responses=()), full_sample(APIS[ApiKey.HEARTBEAT].response)])

@@ -149,8 +149,8 @@ async def test_wrong_password_reports_broker_error(nursery: trio.Nursery, mechan
     """A wrong password raises an error with the broker's text."""
     address = await at(nursery, SaslBroker().serve)
     line = await refusal(address, OwnConnection(sasl=sasl(mechanism, password=SecretStr("wrong"))))
-    said = "SASL_AUTHENTICATION_FAILED (58): Authentication failed"
-    assert line == f"refuses {USER}'s password by {mechanism}: {said}"
+    cause = "SASL_AUTHENTICATION_FAILED (58): Authentication failed"
+    assert line == f"refuses {USER}'s password by {mechanism}: {cause}"
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

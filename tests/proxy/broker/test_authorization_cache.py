@@ -273,7 +273,7 @@ def test_topic_ids_are_granted_by_name() -> None:
 # Rights that answers need.
 
 
-def asked(name: str = "", topic_id: UUID = ZERO_UUID) -> OffsetFetchRequestTopic:
+def requested_topic(name: str = "", topic_id: UUID = ZERO_UUID) -> OffsetFetchRequestTopic:
     return OffsetFetchRequestTopic(name=name, topic_id=topic_id, partition_indexes=(0,))
 
 
@@ -287,12 +287,16 @@ def many(*groups: tuple[str, tuple[OffsetFetchRequestTopic, ...] | None]) -> Off
         (ListGroupsRequest(), 4, {LIST, listed("g"), listed("h")}),
         (ListGroupsRequest(states_filter=("Stable",)), 4, {LIST, listed("g"), listed("h")}),
         (DescribeGroupsRequest(groups=("g", "x")), 5, {group("g"), group("x")}),
-        (OffsetFetchRequest(group_id="g", topics=(asked("t"), asked("u"))), 7, {group("g"), topic("t"), topic("u")}),
+        (
+            OffsetFetchRequest(group_id="g", topics=(requested_topic("t"), requested_topic("u"))),
+            7,
+            {group("g"), topic("t"), topic("u")},
+        ),
         (OffsetFetchRequest(group_id="g", topics=None), 2, {group("g"), topic("t")}),
         (OffsetFetchRequest(group_id="h", topics=None), 7, {group("h")}),
-        (many(("g", None), ("x", (asked("u"),))), 8, {group("g"), topic("t"), group("x"), topic("u")}),
+        (many(("g", None), ("x", (requested_topic("u"),))), 8, {group("g"), topic("t"), group("x"), topic("u")}),
         (
-            many(("x", (asked("", TOPIC_ID), asked("", UUID(int=8))))),
+            many(("x", (requested_topic("", TOPIC_ID), requested_topic("", UUID(int=8))))),
             10,
             {group("x"), topic("named"), topic(UUID(int=8))},
         ),

@@ -26,11 +26,11 @@ def confirmed(*ids: UUID, at: float = NOW) -> TopicIds:
 def one_round(topic_ids: TopicIds, at: float, *existing: UUID) -> list[UUID]:
     """Runs a round of requests. Returns the ids that it was about."""
     topic_ids.are_fresh(at)
-    asked: list[UUID] = []
+    requested: list[UUID] = []
     while due := topic_ids.due(at):
         topic_ids.learn(due, {topic_id: str(topic_id) for topic_id in existing})
-        asked += due
-    return asked
+        requested += due
+    return requested
 
 
 def test_id_counts_after_confirmation() -> None:
@@ -127,8 +127,8 @@ def test_newer_id_takes_over_topic_name() -> None:
     topic_ids = confirmed(ONE)
     topic_ids.are_confirmed({TWO})
     topic_ids.are_fresh(NOW + 1)
-    asked = topic_ids.due(NOW + 1)
-    assert sorted(asked) == [ONE, TWO]
+    due = topic_ids.due(NOW + 1)
+    assert sorted(due) == [ONE, TWO]
     topic_ids.learn([ONE], {ONE: str(ONE)})
     topic_ids.learn([TWO], {TWO: str(ONE)})
     assert topic_ids.names == {TWO: str(ONE)}

@@ -191,12 +191,16 @@ async def test_committed_offsets_in_every_version(network: MemoryNetwork, versio
     async with asking(network, answers, OffsetFetch=version) as (client, broker):
         assert await group_queries.committed_offsets(client, "g") == {("t", 0): OFFSETS[0], ("t", 2): OFFSETS[2]}
     request = broker.requests(OffsetFetchRequest)[0]
-    asked: Any = request.groups[0] if version >= 8 else request
-    assert asked.group_id == "g"
+    request_group: Any = request.groups[0] if version >= 8 else request
+    assert request_group.group_id == "g"
     if version >= 2:
-        assert asked.topics is None
+        assert request_group.topics is None
     else:
-        assert [(one.name, one.partition_indexes) for one in asked.topics] == [("t", (0, 1)), ("u", (0,)), ("gone", ())]
+        assert [(one.name, one.partition_indexes) for one in request_group.topics] == [
+            ("t", (0, 1)),
+            ("u", (0,)),
+            ("gone", ()),
+        ]
 
 
 async def test_offset_fetch_version_uses_names(network: MemoryNetwork) -> None:
@@ -253,6 +257,6 @@ async def test_many_log_ends_are_split(network: MemoryNetwork) -> None:
     partitions = {("t", index) for index in range(group_queries.PARTITIONS_PER_REQUEST + 1)}
     async with asking(network, {ListOffsetsRequest: ListOffsetsResponse(topics=())}) as (client, broker):
         assert await group_queries.log_ends(client, partitions) == {}
-    asked = [request.topics[0].partitions for request in broker.requests(ListOffsetsRequest)]
-    assert [len(each) for each in asked] == [group_queries.PARTITIONS_PER_REQUEST, 1]
-    assert {("t", p.partition_index) for each in asked for p in each} == partitions
+    requested = [request.topics[0].partitions for request in broker.requests(ListOffsetsRequest)]
+    assert [len(each) for each in requested] == [group_queries.PARTITIONS_PER_REQUEST, 1]
+    assert {("t", p.partition_index) for each in requested for p in each} == partitions

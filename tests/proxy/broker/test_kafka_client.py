@@ -66,8 +66,8 @@ async def test_long_reply_is_decoded_in_thread(
 ) -> None:
     """A long reply is decoded in a thread, because it would delay the data path."""
     listed = tuple(ListedGroup(group_id=f"group-{n}", protocol_type="consumer") for n in range(groups))
-    told = ListGroupsResponse(error_code=0, groups=listed)
-    network.brokers[BROKER] = ScriptedBroker({ListGroupsRequest: told})
+    response = ListGroupsResponse(error_code=0, groups=listed)
+    network.brokers[BROKER] = ScriptedBroker({ListGroupsRequest: response})
     threads: list[bool] = []
 
     def decoded(*args: Any) -> Any:
@@ -76,7 +76,7 @@ async def test_long_reply_is_decoded_in_thread(
 
     async with connect(*BROKER) as client:
         monkeypatch.setattr("group_sidecar.proxy.broker.kafka_client.decode_start", decoded)
-        assert await client.ask(ListGroupsRequest()) == told
+        assert await client.ask(ListGroupsRequest()) == response
     assert threads == [here]
 
 
@@ -100,8 +100,8 @@ async def test_broker_without_api_versions_is_old(network: MemoryNetwork, autoju
         await client.ping()
         with pytest.raises(UnsupportedApi):
             client.version_for(HeartbeatRequest, lowest=1)
-    told = [(type(request), version) for request, version in broker.asked]
-    assert told == [(DescribeGroupsRequest, 0), (ListGroupsRequest, 0), (DescribeGroupsRequest, 0)]
+    requests = [(type(request), version) for request, version in broker.asked]
+    assert requests == [(DescribeGroupsRequest, 0), (ListGroupsRequest, 0), (DescribeGroupsRequest, 0)]
     assert len(broker.clients) == 4, "ApiVersions must be sent only once"
 
 
@@ -357,16 +357,16 @@ async def test_split_replies_are_reassembled(chunks: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "cause"),
     [
         (bytes.fromhex("15030300020250"), "the broker speaks TLS here"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP; is it an admin port"),
     ],
 )
-async def test_other_protocol_is_named(reply: bytes, said: str) -> None:
+async def test_other_protocol_is_named(reply: bytes, cause: str) -> None:
     """A reply in TLS or HTTP raises DecodeError that names the protocol."""
     client = await over([reply])
-    with pytest.raises(DecodeError, match=said):
+    with pytest.raises(DecodeError, match=cause):
         await client.negotiate()
 
 

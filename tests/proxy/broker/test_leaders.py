@@ -86,8 +86,8 @@ async def test_partitions_of_answering_leader(network: MemoryNetwork) -> None:
     served = serve(network, cluster)
     async with connect(*BROKER) as client:
         assert await LeaderPartitions().partitions(client) == {("a", 1), ("b", 0), ("b", 1)}
-    [asked] = served.requests(ListOffsetsRequest)
-    assert sum(len(topic.partitions) for topic in asked.topics) == 3, "one partition of each leader must be requested"
+    [request] = served.requests(ListOffsetsRequest)
+    assert sum(len(topic.partitions) for topic in request.topics) == 3, "one partition of each leader must be requested"
 
 
 async def test_leaderless_broker_has_no_partitions(network: MemoryNetwork) -> None:

@@ -96,8 +96,8 @@ async def test_fetch_uses_version_10(network: MemoryNetwork, version: int) -> No
         assert (one.partition_index, one.records) == (1, broker.partitions[1].batches[1][2])
         assert (other.partition_index, other.high_watermark) == (0, 2)
         assert other.records == b"".join(batch for _, _, batch in broker.partitions[0].batches)
-        [(_, asked)] = [each for each in broker.asked if isinstance(each[0], FetchRequest)]
-        assert asked == 10, "a follower may answer later versions"
+        [(_, sent_version)] = [each for each in broker.asked if isinstance(each[0], FetchRequest)]
+        assert sent_version == 10, "a follower may answer later versions"
 
 
 @pytest.mark.parametrize("version", [2, 3])

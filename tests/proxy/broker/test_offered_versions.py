@@ -22,17 +22,17 @@ def test_missing_api_is_recognized() -> None:
 
 
 @pytest.mark.parametrize(
-    ("versions", "told"),
+    ("versions", "expected"),
     [(KAFKA_0_9, (False, True)), ({**KAFKA_0_9, 1: (0, 3)}, (True, True)), (ALL_APIS, (True, True))],
 )
-def test_kafka_0_9_omits_empty_groups(versions: dict[int, tuple[int, int]], told: tuple[bool, bool]) -> None:
+def test_kafka_0_9_omits_empty_groups(versions: dict[int, tuple[int, int]], expected: tuple[bool, bool]) -> None:
     """Kafka 0.9 omits empty groups in DescribeGroups version 0. Later versions and brokers include them."""
     state = broker_state(answers={"authorizer": "none"})
     state.versions.learn(versions)
     assert (
         state.versions.includes_empty_groups(DESCRIBE, 0),
         state.versions.includes_empty_groups(DESCRIBE, 5),
-    ) == told
+    ) == expected
 
 
 def habits(state: BrokerState) -> tuple[str | None, bool | None]:

@@ -11,9 +11,9 @@ from tests.proxy.scripted_broker import MemoryNetwork, ScriptedBroker
 ALL_APIS: dict[int, tuple[int, int]] = dict.fromkeys(ApiKey, (0, 5))
 
 
-@pytest.mark.parametrize(("versions", "asked"), [(KAFKA_0_9, 0), (ALL_APIS, 1)])
+@pytest.mark.parametrize(("versions", "connections"), [(KAFKA_0_9, 0), (ALL_APIS, 1)])
 async def test_kafka_0_9_skips_api_versions(
-    versions: dict[int, tuple[int, int]], asked: int, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+    versions: dict[int, tuple[int, int]], connections: int, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An additional connection skips ApiVersions only for Kafka 0.9. The first connection always sends it."""
     network, state, broker = MemoryNetwork(nursery), broker_state(), ScriptedBroker()
@@ -21,7 +21,7 @@ async def test_kafka_0_9_skips_api_versions(
     network.brokers[state.own_connections.address] = broker
     state.versions.learn(versions)
     async with state.own_connections.connect(additional=True):
-        assert len(broker.clients) == asked
+        assert len(broker.clients) == connections
     async with state.own_connections.connect() as client:
-        assert len(broker.clients) == asked + 1
+        assert len(broker.clients) == connections + 1
         assert client.versions != KAFKA_0_9, "the broker may have been upgraded"

@@ -59,8 +59,8 @@ LOADING = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 
 
 def asked_for(served: ScriptedBroker, bound: int) -> list[ListOffsetsRequest]:
     """Returns the requests for log starts or log ends."""
-    asked = served.requests(ListOffsetsRequest)
-    return [request for request in asked if request.topics[0].partitions[0].timestamp == bound]
+    requests = served.requests(ListOffsetsRequest)
+    return [request for request in requests if request.topics[0].partitions[0].timestamp == bound]
 
 
 def acls(code: int) -> DescribeAclsResponse:
@@ -121,7 +121,7 @@ class Copy:
     partitions: set[TopicPartition] = field(default_factory=set)
     reports_all_log_ends: bool = False
     address: Address = BROKER
-    told: list[tuple[float, str, Any]] = field(default_factory=list)
+    calls: list[tuple[float, str, Any]] = field(default_factory=list)
     fault: Exception | None = None
     seen: dict[TopicPartition, float] = field(default_factory=dict)
 
@@ -149,13 +149,13 @@ class Copy:
         return connect(*self.address)
 
     def _note(self, what: str, value: Any = None) -> None:
-        self.told.append((trio.current_time(), what, value))
+        self.calls.append((trio.current_time(), what, value))
 
-    def said(self, what: str) -> list[Any]:
-        return [value for _, name, value in self.told if name == what]
+    def values_of(self, what: str) -> list[Any]:
+        return [value for _, name, value in self.calls if name == what]
 
     def times(self, what: str) -> list[float]:
-        return [at for at, name, _ in self.told if name == what]
+        return [at for at, name, _ in self.calls if name == what]
 
     def reset_learned(self) -> None:
         self._note("anew")
@@ -222,8 +222,8 @@ async def test_first_connection_learns_all(network: MemoryNetwork, autojump_cloc
     network.brokers[BROKER] = broker()
     copy = Copy(partitions={("t", 2), ("t", 9), ("s", 1)})
     await probe_for(1, copy)
-    start = copy.told[0][0]
-    assert [(what, value) for _, what, value in copy.told] == [
+    start = copy.calls[0][0]
+    assert [(what, value) for _, what, value in copy.calls] == [
         ("anew", None),
         ("versions", {18: (0, 5), 29: (0, 3), 16: (0, 5), 2: (0, 11)}),
         ("authorizer", False),
@@ -243,9 +243,9 @@ async def test_any_acl_reply_means_authorizer(network: MemoryNetwork, autojump_c
     network.brokers[BROKER] = broker(acls=acls(code))
     copy = Copy()
     await probe_for(1, copy)
-    assert copy.said("authorizer") == [True]
+    assert copy.values_of("authorizer") == [True]
     # A user who may not describe the cluster may not see all groups.
-    assert copy.said("groups") == ([["a", "b"]] if code == 0 else [])
+    assert copy.values_of("groups") == ([["a", "b"]] if code == 0 else [])
 
 
 async def test_missing_apis_are_not_requested(network: MemoryNetwork, autojump_clock: MockClock) -> None:
@@ -253,8 +253,8 @@ async def test_missing_apis_are_not_requested(network: MemoryNetwork, autojump_c
     network.brokers[BROKER] = broker(acls=None, groups=None)
     copy = Copy()
     await probe_for(1, copy)
-    assert [what for _, what, _ in copy.told] == ["anew", "versions", "groups", "succeeded"]
-    assert copy.said("groups") == [None]
+    assert [what for _, what, _ in copy.calls] == ["anew", "versions", "groups", "succeeded"]
+    assert copy.values_of("groups") == [None]
 
 
 async def test_groups_are_requested_until_loaded(network: MemoryNetwork, autojump_clock: MockClock) -> None:
@@ -264,14 +264,14 @@ async def test_groups_are_requested_until_loaded(network: MemoryNetwork, autojum
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probe_forever, copy)
         await trio.sleep(2.5)
-        assert copy.said("groups") == []
-        assert copy.said("failed") == []
+        assert copy.values_of("groups") == []
+        assert copy.values_of("failed") == []
         served.answers[ListGroupsRequest] = GROUPS
         await trio.sleep(2)
         served.answers[ListGroupsRequest] = LOADING
         await trio.sleep(10 * ROUND_SECONDS)
         nursery.cancel_scope.cancel()
-    assert copy.said("groups") == [["a", "b"]]
+    assert copy.values_of("groups") == [["a", "b"]]
     assert len(served.requests(ListGroupsRequest)) == 4
 
 
@@ -304,11 +304,11 @@ async def test_all_led_log_ends_are_reported(network: MemoryNetwork, nursery: tr
     copy = Copy(partitions={("t", 2)}, reports_all_log_ends=True)
     nursery.start_soon(probe_forever, copy)
     with trio.fail_after(GIVE_UP_SECONDS):
-        while not copy.said("succeeded"):  # Real time: a thread reads the metadata.
+        while not copy.values_of("succeeded"):  # Real time: a thread reads the metadata.
             await trio.lowlevel.checkpoint()
     nursery.cancel_scope.cancel()
-    assert copy.said("ends") == [{("t", 2): 20, ("u", 1): 10}]
-    assert copy.said("starts") == [{("t", 2): 2}]
+    assert copy.values_of("ends") == [{("t", 2): 20, ("u", 1): 10}]
+    assert copy.values_of("starts") == [{("t", 2): 2}]
 
 
 async def test_no_partitions_means_plain_ping(network: MemoryNetwork, autojump_clock: MockClock) -> None:
@@ -316,8 +316,8 @@ async def test_no_partitions_means_plain_ping(network: MemoryNetwork, autojump_c
     served = network.brokers[BROKER] = broker()
     copy = Copy()
     await probe_for(2.5 * ROUND_SECONDS, copy)
-    assert len(copy.said("succeeded")) == 3
-    assert copy.said("ends") == []
+    assert len(copy.values_of("succeeded")) == 3
+    assert copy.values_of("ends") == []
     assert served.requests(ListOffsetsRequest) == []
 
 
@@ -336,8 +336,8 @@ async def test_fresh_log_ends_are_not_requested(network: MemoryNetwork, autojump
         await trio.sleep(ROUND_SECONDS)
         nursery.cancel_scope.cancel()
     both, one = {("t", 1): 10, ("t", 2): 20}, {("t", 2): 20}
-    assert copy.said("ends") == [both, one, both]
-    assert len(copy.said("succeeded")) == 4, "a round that needs no log ends must still check the broker"
+    assert copy.values_of("ends") == [both, one, both]
+    assert len(copy.values_of("succeeded")) == 4, "a round that needs no log ends must still check the broker"
     assert len(asked_for(served, END_OF_LOG)) == 3
 
 
@@ -346,11 +346,11 @@ async def test_many_partitions_are_split(network: MemoryNetwork, autojump_clock:
     served = network.brokers[BROKER] = broker()
     copy = Copy(partitions={(topic, number) for topic in "st" for number in range(10, PARTITIONS_PER_REQUEST)})
     await probe_for(1, copy)
-    told = [set(each) for each in copy.said("ends")]
-    assert set().union(*told) == copy.partitions
-    assert [len(each) for each in told] == [PARTITIONS_PER_REQUEST, PARTITIONS_PER_REQUEST - 20]
+    reported = [set(each) for each in copy.values_of("ends")]
+    assert set().union(*reported) == copy.partitions
+    assert [len(each) for each in reported] == [PARTITIONS_PER_REQUEST, PARTITIONS_PER_REQUEST - 20]
     assert len(asked_for(served, END_OF_LOG)) == 2
-    starts = copy.said("starts")
+    starts = copy.values_of("starts")
     assert set().union(*starts) == copy.partitions
     assert [len(each) for each in starts] == [PARTITIONS_PER_REQUEST, PARTITIONS_PER_REQUEST - 20]
 
@@ -360,8 +360,8 @@ async def test_log_starts_are_requested_rarely(network: MemoryNetwork, autojump_
     network.brokers[BROKER] = broker()
     copy = Copy(partitions={("t", 3), ("t", 9)})
     await probe_for(2.5 * STARTS_SECONDS, copy)
-    assert copy.said("starts") == [{("t", 3): 3}] * 3
-    assert len(copy.said("ends")) == 2.5 * STARTS_SECONDS / ROUND_SECONDS
+    assert copy.values_of("starts") == [{("t", 3): 3}] * 3
+    assert len(copy.values_of("ends")) == 2.5 * STARTS_SECONDS / ROUND_SECONDS
 
 
 async def test_new_partitions_get_log_start_soon(
@@ -375,7 +375,7 @@ async def test_new_partitions_get_log_start_soon(
     copy.partitions = {("t", 2), ("t", 3)}
     await trio.sleep(2 * ROUND_SECONDS)
     nursery.cancel_scope.cancel()
-    assert copy.said("starts") == [{("t", 2): 2}, {("t", 3): 3}]
+    assert copy.values_of("starts") == [{("t", 2): 2}, {("t", 3): 3}]
 
 
 async def test_pauses_grow_to_a_maximum(
@@ -388,7 +388,7 @@ async def test_pauses_grow_to_a_maximum(
     times = copy.times("failed")
     pauses = [after - before for before, after in pairwise(times)]
     assert pauses == pytest.approx([FIRST_PAUSE, 0.4, 0.8, 1.6, 3.2, 6.4, LONGEST_PAUSE, LONGEST_PAUSE])
-    assert set(copy.said("failed")) == {UNREACHABLE}
+    assert set(copy.values_of("failed")) == {UNREACHABLE}
     assert lines == [
         {"event": "broker unreachable", "broker": "broker:9092", "reason": UNREACHABLE, "log_level": "warning"}
     ]
@@ -427,7 +427,7 @@ async def test_each_state_change_is_logged(network: MemoryNetwork, autojump_cloc
     again = [at for at in copy.times("failed") if at > back]
     assert again[0] - back <= FIRST_PAUSE  # The prober notices the change before its next round.
     assert again[1] - again[0] <= FIRST_PAUSE
-    assert copy.said("groups") == [["a", "b"]]
+    assert copy.values_of("groups") == [["a", "b"]]
 
 
 @asynccontextmanager
@@ -448,8 +448,8 @@ async def test_closed_idle_connection_is_no_failure(network: MemoryNetwork, auto
             await trio.sleep(5)
             await served.hang_up()
         await trio.sleep(1)
-    assert copy.said("failed") == []
-    assert len(copy.said("versions")) == 4
+    assert copy.values_of("failed") == []
+    assert len(copy.values_of("versions")) == 4
 
 
 async def test_connection_closed_at_once_fails(network: MemoryNetwork, autojump_clock: MockClock) -> None:
@@ -458,7 +458,7 @@ async def test_connection_closed_at_once_fails(network: MemoryNetwork, autojump_
         await trio.sleep(0.5)
         await served.hang_up()
         await trio.sleep(0.05)
-    assert copy.said("failed") == ["broker:9092 closed the connection"]
+    assert copy.values_of("failed") == ["broker:9092 closed the connection"]
 
 
 async def test_trigger_ends_pause(network: MemoryNetwork, autojump_clock: MockClock) -> None:
@@ -485,7 +485,7 @@ async def test_unsolicited_bytes_reconnect(network: MemoryNetwork, autojump_cloc
         await trio.sleep(5)
         await served.streams[0].send_all(b"x")
         await trio.sleep(1)
-    assert len(copy.said("versions")) == 2
+    assert len(copy.values_of("versions")) == 2
 
 
 async def test_next_connection_learns_authorizer(network: MemoryNetwork, autojump_clock: MockClock) -> None:
@@ -496,8 +496,8 @@ async def test_next_connection_learns_authorizer(network: MemoryNetwork, autojum
         served.answers[ListGroupsRequest] = LOADING
         await served.hang_up()
         await trio.sleep(2 * ROUND_SECONDS)
-    assert copy.said("authorizer") == [False, True]
-    assert copy.said("groups") == [["a", "b"]]
+    assert copy.values_of("authorizer") == [False, True]
+    assert copy.values_of("groups") == [["a", "b"]]
 
 
 @pytest.mark.parametrize(
@@ -542,10 +542,10 @@ async def test_unusable_broker_is_logged_once(
     network.brokers[BROKER] = broker(**answers)
     copy = Copy()
     await probe_for(300, copy)
-    told, untold = ("failed", "succeeded") if "hello" in answers else ("refused", "failed")
-    assert len(copy.said(told)) > 5, "a broker that answers ApiVersions has not failed"
-    assert copy.said(untold) == copy.said("succeeded") == []
-    assert copy.said("authorizer") == copy.said("groups") == []
+    reported, untold = ("failed", "succeeded") if "hello" in answers else ("refused", "failed")
+    assert len(copy.values_of(reported)) > 5, "a broker that answers ApiVersions has not failed"
+    assert copy.values_of(untold) == copy.values_of("succeeded") == []
+    assert copy.values_of("authorizer") == copy.values_of("groups") == []
     assert lines == [
         {"event": event, "broker": "broker:9092", "reason": reason, "log_level": "warning", **setting_hint}
     ]
@@ -573,7 +573,7 @@ async def test_refused_credentials_do_not_fail_probe(
     network.brokers[BROKER] = broker()
     copy = Refused()
     await probe_for(100, copy)
-    assert {what for _, what, _ in copy.told} == {"refused"}
+    assert {what for _, what, _ in copy.calls} == {"refused"}
     pauses = [after - before for before, after in pairwise(copy.times("refused"))]
     assert pauses[0] <= FIRST_PAUSE
     assert pauses[-1] >= LONGEST_PAUSE / 2
@@ -585,7 +585,7 @@ async def test_versions_are_learned_before_refusal(network: MemoryNetwork, autoj
     network.brokers[BROKER] = broker(acls=HangUp())
     copy = Copy()
     await probe_for(0.05, copy)
-    assert copy.said("versions") == [{18: (0, 5), 29: (0, 3), 16: (0, 5), 2: (0, 11)}]
+    assert copy.values_of("versions") == [{18: (0, 5), 29: (0, 3), 16: (0, 5), 2: (0, 11)}]
 
 
 async def test_internal_error_is_logged_once(
@@ -600,8 +600,8 @@ async def test_internal_error_is_logged_once(
         copy.fault = None
         await trio.sleep(30)
         nursery.cancel_scope.cancel()
-    assert copy.said("failed") == []
-    assert copy.said("groups") == [["a", "b"]]
+    assert copy.values_of("failed") == []
+    assert copy.values_of("groups") == [["a", "b"]]
     assert [(line["event"], line["log_level"]) for line in lines] == [
         ("a background task failed", "error"),
         ("broker reachable", "info"),

@@ -6,12 +6,12 @@ from group_sidecar.proxy.broker.reachability import Reachability
 def test_ready_while_broker_answers() -> None:
     """A broker is ready while probes succeed, and reports the reason otherwise."""
     broker = Reachability()
-    told = [broker.ready()]
+    ready = [broker.ready()]
     broker.probe_succeeded()
-    told.append(broker.ready())
+    ready.append(broker.ready())
     broker.probe_failed("closed the connection", 0.0)
-    told.append(broker.ready())
-    assert told == [(False, "not asked yet"), (True, "reachable"), (False, "closed the connection")]
+    ready.append(broker.ready())
+    assert ready == [(False, "not asked yet"), (True, "reachable"), (False, "closed the connection")]
 
 
 def test_refusing_broker_stays_ready() -> None:

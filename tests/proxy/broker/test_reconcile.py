@@ -128,8 +128,8 @@ async def test_unresolved_doubt_is_retried_slowly(
     """A group that stays in doubt is described again with growing pauses."""
     broker.answers[DescribeGroupsRequest] = lambda request, version: described(request, version, 30)
     await settle_for(10 * LONGEST_RETRY, loaded("g"))
-    asked = len(broker.requests(DescribeGroupsRequest))
-    assert 10 <= asked <= 10 + LONGEST_RETRY / RETRY_SECONDS
+    count = len(broker.requests(DescribeGroupsRequest))
+    assert 10 <= count <= 10 + LONGEST_RETRY / RETRY_SECONDS
 
 
 async def test_many_groups_are_described_in_parts(
@@ -264,9 +264,9 @@ async def test_relearned_offsets_are_requested(
     config = Config.model_validate({"listen": "127.0.0.1:1", "upstream": "broker:9092", "answers": answers})
     state = BrokerState(BROKER, config, TrafficCounters(), lambda fact: None, clock_offset=0.0)
     state.copy.manager.set_existing_groups(())
-    told = OffsetFetchResponsePartition(partition_index=0, committed_offset=6, metadata="", error_code=0)
+    partition = OffsetFetchResponsePartition(partition_index=0, committed_offset=6, metadata="", error_code=0)
     broker.answers[OffsetFetchRequest] = lambda request, version: OffsetFetchResponse(
-        topics=(OffsetFetchResponseTopic(name="t", partitions=(told,)),)
+        topics=(OffsetFetchResponseTopic(name="t", partitions=(partition,)),)
     )
     wrong = CommittedOffset(5, at=trio.current_time())
     state.copy.apply([OffsetsStored(group_id="g", sent_at=0.0, offsets={("t", 0): wrong})], trio.current_time())

@@ -180,10 +180,10 @@ async def test_disagreement_postpones_removal(stage: Stage, autojump_clock: Mock
 
     def overtaken(request: DescribeGroupsRequest, version: int) -> Said:
         assert callable(describe)
-        told = describe(request, version)
+        description = describe(request, version)
         stage.broker.answers[DescribeGroupsRequest] = describe
         stage.gather("g", "abcdef")
-        return told
+        return description
 
     stage.broker.answers[DescribeGroupsRequest] = overtaken
     stage.limit(3)

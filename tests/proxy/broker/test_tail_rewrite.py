@@ -93,8 +93,8 @@ def test_addresses_are_replaced(key: int, piece: int, records: int, host: str) -
     tail = tail_of(key, endpoints(1, 2, rack="r"))
     before = reply_of(key, records, tail)
     after = exchanged(line(host), key, before, piece)
-    told = [(each.node_id, each.host, each.port, each.rack) for each in heard(key, before, after, tail).node_endpoints]
-    assert told == [(n, host, 20_000 + n, "r") for n in (1, 2)]
+    found = [(each.node_id, each.host, each.port, each.rack) for each in heard(key, before, after, tail).node_endpoints]
+    assert found == [(n, host, 20_000 + n, "r") for n in (1, 2)]
     assert HOST.encode() not in after
 
 
@@ -127,9 +127,9 @@ def test_too_many_addresses_are_left_out(key: int) -> None:
     tail = tail_of(key, endpoints(*range(100)))
     before = reply_of(key, 100_000, tail)
     after = exchanged(line(LONG_HOST), key, before, 30_000)
-    told = heard(key, before, after, tail).node_endpoints
-    assert 0 < len(told) < 100
-    assert {each.host for each in told} == {LONG_HOST}
+    found = heard(key, before, after, tail).node_endpoints
+    assert 0 < len(found) < 100
+    assert {each.host for each in found} == {LONG_HOST}
     assert HOST.encode() not in after
 
 
@@ -224,18 +224,18 @@ def test_end_has_the_wanted_size(gap: int, tail: Any) -> None:
         return
     filled = fitted(tail, size)
     assert len(filled) == size
-    told = decode(type(tail), TAIL_VERSION, filled)
-    numbers = [number for number, _ in told.unknown_tags]
+    decoded_tail = decode(type(tail), TAIL_VERSION, filled)
+    numbers = [number for number, _ in decoded_tail.unknown_tags]
     assert numbers == sorted(set(numbers))
-    assert gap == 1 or told.node_endpoints == tail.node_endpoints
+    assert gap == 1 or decoded_tail.node_endpoints == tail.node_endpoints
 
 
 def test_shorter_address_needs_no_reserve() -> None:
     """A tail with shorter addresses is decoded without the filling."""
     tail = encode(FetchTail(node_endpoints=endpoints(1)), TAIL_VERSION)
     fields = rewrite_tail(ApiKey.FETCH, tail, lambda node, host, port: ("g", 1))
-    told = decode(FetchTail, TAIL_VERSION, fitted(fields, len(tail) + RESERVED_BYTES))
-    assert told.node_endpoints == (NodeEndpoint(node_id=1, host="g", port=1, rack=None),)
+    decoded_tail = decode(FetchTail, TAIL_VERSION, fitted(fields, len(tail) + RESERVED_BYTES))
+    assert decoded_tail.node_endpoints == (NodeEndpoint(node_id=1, host="g", port=1, rack=None),)
 
 
 @pytest.mark.parametrize("records", [10, 100_000])
@@ -246,8 +246,8 @@ def test_rewritten_fetch_is_observed(records: int) -> None:
     partition = PartitionData(
         partition_index=3, error_code=0, high_watermark=77, last_stable_offset=77, records=bytes(records)
     )
-    told = FetchResponse(responses=(FetchableTopicResponse(topic_id=topic_id, partitions=(partition,)),))
-    frame = framed((1).to_bytes(4) + b"\0" + encode(told, 18))
+    response = FetchResponse(responses=(FetchableTopicResponse(topic_id=topic_id, partitions=(partition,)),))
+    frame = framed((1).to_bytes(4) + b"\0" + encode(response, 18))
     exchanged(Line(state), ApiKey.FETCH, frame, 30_000)
     assert topic_id in state.topic_names.wanted
 

@@ -66,7 +66,7 @@ class Manager:
     states: dict[str, str] = field(default_factory=dict)
     changes: dict[str, int] = field(default_factory=dict)
     distrusted: set[str] = field(default_factory=set)
-    told: list[tuple[str, str]] = field(default_factory=list)
+    calls: list[tuple[str, str]] = field(default_factory=list)
 
     def changes_of(self, group_id: str) -> tuple[int, int]:
         return self.changes.get(group_id, 0), 0
@@ -79,11 +79,11 @@ class Manager:
         if group_id in self.distrusted:
             return
         self.distrusted.add(group_id)
-        self.told.append(("distrust", group_id))
+        self.calls.append(("distrust", group_id))
 
     def trust(self, group_id: str) -> None:
         self.distrusted.remove(group_id)
-        self.told.append(("trust", group_id))
+        self.calls.append(("trust", group_id))
 
 
 class Copy:
@@ -188,7 +188,7 @@ async def test_equal_answers_are_counted(autojump_clock: MockClock, copy: Copy, 
     assert copy.outcomes(LIST) == {Verification.AGREED: 1}
     assert [version for _, version in copy.broker.asked] == [0, VERSION, VERSION]
     assert len(network.attempts) == 1
-    assert copy.manager.told == []
+    assert copy.manager.calls == []
 
 
 async def test_difference_is_logged_once(autojump_clock: MockClock, copy: Copy, lines: list[Any]) -> None:
@@ -200,7 +200,7 @@ async def test_difference_is_logged_once(autojump_clock: MockClock, copy: Copy, 
     assert copy.outcomes() == {Verification.DIFFERENT: 3}
     assert copy.manager.distrusted == {"h"}
     assert copy.traffic.distrusted_groups == 1
-    assert copy.manager.told == [("distrust", "h")]
+    assert copy.manager.calls == [("distrust", "h")]
     assert lines == [
         {
             "event": "an answer differs from the broker's",
@@ -234,7 +234,7 @@ async def test_late_copy_is_inconclusive(autojump_clock: MockClock, copy: Copy, 
     copy.manager.states["g"] = EMPTY
     await trio.sleep(CATCH_UP_SECONDS)
     assert copy.outcomes() == {Verification.INCONCLUSIVE: 1}
-    assert copy.manager.told == lines == []
+    assert copy.manager.calls == lines == []
 
 
 async def test_changing_group_is_compared_once_more(autojump_clock: MockClock, copy: Copy, lines: list[Any]) -> None:
@@ -248,7 +248,7 @@ async def test_changing_group_is_compared_once_more(autojump_clock: MockClock, c
     assert copy.outcomes() == {}
     await trio.sleep(CATCH_UP_SECONDS)
     assert copy.outcomes() == {Verification.INCONCLUSIVE: 1}
-    assert copy.manager.told == lines == []
+    assert copy.manager.calls == lines == []
 
 
 async def test_only_differing_group_is_distrusted(autojump_clock: MockClock, copy: Copy) -> None:
@@ -290,7 +290,7 @@ async def test_group_can_be_distrusted_again(autojump_clock: MockClock, copy: Co
         copy.broker_states["g"] = state
         copy.answered("g")
         await trio.sleep(60)
-    assert [what for what, _ in copy.manager.told] == ["distrust", "trust"] * 2
+    assert [what for what, _ in copy.manager.calls] == ["distrust", "trust"] * 2
     assert len(lines) == 4
 
 
@@ -401,7 +401,7 @@ async def test_refused_group_is_skipped(autojump_clock: MockClock, copy: Copy, l
     copy.answered("g")
     await trio.sleep(10)
     assert copy.outcomes() == {Verification.SKIPPED: 1}
-    assert copy.manager.told == lines == []
+    assert copy.manager.calls == lines == []
 
 
 async def test_hidden_groups_are_not_missing(autojump_clock: MockClock, copy: Copy) -> None:
@@ -465,7 +465,7 @@ async def test_unanswerable_copy_is_inconclusive(autojump_clock: MockClock, copy
     copy.speechless = True
     await trio.sleep(CATCH_UP_SECONDS)
     assert copy.outcomes() == {Verification.INCONCLUSIVE: 1}
-    assert copy.manager.told == []
+    assert copy.manager.calls == []
 
 
 async def test_unstable_copy_is_inconclusive(autojump_clock: MockClock, copy: Copy) -> None:
@@ -476,7 +476,7 @@ async def test_unstable_copy_is_inconclusive(autojump_clock: MockClock, copy: Co
     copy.lacking = FallbackReason.UNSTABLE
     await trio.sleep(CATCH_UP_SECONDS)
     assert copy.outcomes() == {Verification.INCONCLUSIVE: 1}
-    assert copy.manager.told == []
+    assert copy.manager.calls == []
 
 
 async def test_copy_that_lags_at_first_is_inconclusive(autojump_clock: MockClock, copy: Copy, lines: list[Any]) -> None:
@@ -491,7 +491,7 @@ async def test_copy_that_lags_at_first_is_inconclusive(autojump_clock: MockClock
     copy.lacking = None
     await trio.sleep(2 * CATCH_UP_SECONDS)
     assert copy.outcomes() == {Verification.INCONCLUSIVE: 1}
-    assert copy.manager.told == lines == []
+    assert copy.manager.calls == lines == []
 
 
 async def test_offset_recheck_omits_member(autojump_clock: MockClock, copy: Copy) -> None:
@@ -523,7 +523,7 @@ async def test_top_level_error_is_inconclusive(autojump_clock: MockClock, copy: 
     copy.answered(listed=True)
     await trio.sleep(10)
     assert copy.outcomes(LIST) == {Verification.INCONCLUSIVE: 1}
-    assert copy.manager.told == []
+    assert copy.manager.calls == []
 
 
 async def test_hangup_loses_samples(autojump_clock: MockClock, copy: Copy, lines: list[Any]) -> None:
@@ -623,9 +623,9 @@ def test_sample_contains_sent_answer() -> None:
     state = complete_state(answers={"exclusive": True, "authorizer": "none", "verify": 1.0})
     [line] = stable_group(state, "m")
     for version in (0, VERSION):
-        told = to_client(line.sends(DescribeGroupsRequest(groups=("g",)), version))
+        reply = to_client(line.sends(DescribeGroupsRequest(groups=("g",)), version))
         sample = state.samples.receiving.receive_nowait()
-        assert sample.answer == told[8:]
+        assert sample.answer == reply[8:]
         assert (sample.exchange.request, sample.exchange.version) == (DescribeGroupsRequest(groups=("g",)), version)
 
 

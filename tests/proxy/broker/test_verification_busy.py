@@ -148,7 +148,7 @@ class Copy:
         self.samples = SampleQueue(1.0, self.traffic)
         self.may_have_authorizer, self.true_hosts = False, True
         self.theirs, self.heard = Told(), Told()
-        self.wrong: Callable[[Told], Told] = lambda told: told
+        self.wrong: Callable[[Told], Told] = lambda reported: reported
         self.reloaded: list[str] = []
         self.mends = False
         kinds = (OffsetFetchRequest, ListGroupsRequest, DescribeGroupsRequest, ConsumerGroupDescribeRequest)
@@ -167,7 +167,7 @@ class Copy:
         """Learns the group again, correctly if `mends` is set."""
         self.reloaded.append(group_id)
         if self.mends:
-            self.wrong = lambda told: told
+            self.wrong = lambda reported: reported
 
     async def commits(self) -> None:
         """Commits repeatedly. The copy follows after `LATE_SECONDS`."""
@@ -201,20 +201,20 @@ NEW: tuple[Struct, int] = (ConsumerGroupDescribeRequest(group_ids=("g",), includ
 QUESTIONS: Sequence[tuple[Struct, int]] = (OFFSETS, LISTED, DESCRIBED, NEW)
 
 WRONG: dict[str, tuple[tuple[Struct, int], Callable[[Told], Told]]] = {
-    "an offset that stays": (OFFSETS, lambda told: replace(told, steady=6)),
-    "an offset that grows": (OFFSETS, lambda told: replace(told, offset=told.offset + 1000)),
-    "an offset that is stuck": (OFFSETS, lambda told: replace(told, offset=-7)),
-    "metadata": (OFFSETS, lambda told: replace(told, metadata="n")),
-    "a leader epoch": (OFFSETS, lambda told: replace(told, leader_epoch=2)),
-    "a member": (DESCRIBED, lambda told: replace(told, member="m2")),
-    "an assignment": (DESCRIBED, lambda told: replace(told, assignment=b"b")),
-    "a state": (DESCRIBED, lambda told: replace(told, state="Empty")),
-    "a member of the new protocol": (NEW, lambda told: replace(told, member="m2")),
-    "an assignment of the new protocol": (NEW, lambda told: replace(told, partitions=(0,))),
-    "a state of the new protocol": (NEW, lambda told: replace(told, state="Reconciling")),
-    "a listed state": (LISTED, lambda told: replace(told, state="Empty")),
-    "a group that is missing": (LISTED, lambda told: replace(told, listed=("other",))),
-    "a group that is not there": (LISTED, lambda told: replace(told, listed=("g", "other", "third"))),
+    "an offset that stays": (OFFSETS, lambda reported: replace(reported, steady=6)),
+    "an offset that grows": (OFFSETS, lambda reported: replace(reported, offset=reported.offset + 1000)),
+    "an offset that is stuck": (OFFSETS, lambda reported: replace(reported, offset=-7)),
+    "metadata": (OFFSETS, lambda reported: replace(reported, metadata="n")),
+    "a leader epoch": (OFFSETS, lambda reported: replace(reported, leader_epoch=2)),
+    "a member": (DESCRIBED, lambda reported: replace(reported, member="m2")),
+    "an assignment": (DESCRIBED, lambda reported: replace(reported, assignment=b"b")),
+    "a state": (DESCRIBED, lambda reported: replace(reported, state="Empty")),
+    "a member of the new protocol": (NEW, lambda reported: replace(reported, member="m2")),
+    "an assignment of the new protocol": (NEW, lambda reported: replace(reported, partitions=(0,))),
+    "a state of the new protocol": (NEW, lambda reported: replace(reported, state="Reconciling")),
+    "a listed state": (LISTED, lambda reported: replace(reported, state="Empty")),
+    "a group that is missing": (LISTED, lambda reported: replace(reported, listed=("other",))),
+    "a group that is not there": (LISTED, lambda reported: replace(reported, listed=("g", "other", "third"))),
 }
 
 

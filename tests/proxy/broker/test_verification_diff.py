@@ -34,13 +34,13 @@ from group_sidecar.proxy.broker.verification_diff import (
 
 
 def member(member_id: str, **instead: Any) -> DescribedGroupMember:
-    told = {"client_id": "c", "client_host": "/10.0.0.1", "member_metadata": b"m", "member_assignment": b"a"}
-    return DescribedGroupMember(member_id=member_id, **{**told, **instead})
+    fields = {"client_id": "c", "client_host": "/10.0.0.1", "member_metadata": b"m", "member_assignment": b"a"}
+    return DescribedGroupMember(member_id=member_id, **{**fields, **instead})
 
 
 def described(group_id: str, *members: DescribedGroupMember, **instead: Any) -> DescribedGroup:
-    told = {"error_code": 0, "group_state": "Stable", "protocol_type": "consumer", "protocol_data": "range"}
-    return DescribedGroup(group_id=group_id, members=members, **{**told, **instead})
+    fields = {"error_code": 0, "group_state": "Stable", "protocol_type": "consumer", "protocol_data": "range"}
+    return DescribedGroup(group_id=group_id, members=members, **{**fields, **instead})
 
 
 def describing(*groups: DescribedGroup, **more: Any) -> DescribeGroupsResponse:
@@ -64,8 +64,8 @@ def topic(name: str, *offsets: int, error: int = 0, topic_id: UUID = ZERO_UUID) 
     return OffsetFetchResponseTopic(name=name, topic_id=topic_id, partitions=tuple(partitions))
 
 
-def backwards(told: OffsetFetchResponseTopic) -> OffsetFetchResponseTopic:
-    return replace(told, partitions=told.partitions[::-1])
+def backwards(original: OffsetFetchResponseTopic) -> OffsetFetchResponseTopic:
+    return replace(original, partitions=original.partitions[::-1])
 
 
 ALL_OFFSETS = OffsetFetchRequest(group_id="g", topics=None)
@@ -198,14 +198,14 @@ def test_refused_group_is_hidden(code: int, sees_all: bool) -> None:
 def test_hidden_topics_are_not_compared(version: int) -> None:
     """If the broker may hide topics, a topic missing in its reply is no difference, while a differing offset is one."""
 
-    def told(*topics: OffsetFetchResponseTopic) -> OffsetFetchResponse:
+    def offsets_reply(*topics: OffsetFetchResponseTopic) -> OffsetFetchResponse:
         return OffsetFetchResponse(topics=topics) if version == 7 else offsets_of(("g", [*topics]))
 
     request = ALL_OFFSETS if version == 7 else TWO_GROUPS
-    ours = told(topic("hidden", 1), topic("t", 2))
-    assert compared(request, version, ours, told(topic("t", 2)), sees_all=False).differences == {}
-    assert compared(request, version, ours, told(topic("t", 2))).differences.keys() == {"g"}
-    assert compared(request, version, ours, told(topic("t", 3)), sees_all=False).differences.keys() == {"g"}
+    ours = offsets_reply(topic("hidden", 1), topic("t", 2))
+    assert compared(request, version, ours, offsets_reply(topic("t", 2)), sees_all=False).differences == {}
+    assert compared(request, version, ours, offsets_reply(topic("t", 2))).differences.keys() == {"g"}
+    assert compared(request, version, ours, offsets_reply(topic("t", 3)), sees_all=False).differences.keys() == {"g"}
 
 
 def test_single_group_error_belongs_to_group() -> None:

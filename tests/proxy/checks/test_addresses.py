@@ -121,11 +121,11 @@ def test_own_addresses() -> None:
 
 def test_resolve_asks_for_each_name_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each name is resolved once. A failure and a late answer have a reason."""
-    asked: list[str] = []
+    names: list[str] = []
     release = threading.Event()
 
     def answer(host: str, *_: Any, **__: Any) -> list[Any]:
-        asked.append(host)
+        names.append(host)
         if host == "late":
             release.wait(10)
         if host == "gone":
@@ -142,4 +142,4 @@ def test_resolve_asks_for_each_name_once(monkeypatch: pytest.MonkeyPatch) -> Non
         }
     finally:
         release.set()
-    assert sorted(asked) == ["gone", "late", "there"]
+    assert sorted(names) == ["gone", "late", "there"]

@@ -57,8 +57,8 @@ class AdminPort:
             return self.failing
         if self.token and authorization != f"Bearer {self.token}":
             return 401, b'{"error": "a token is needed"}'
-        status, told = self._answer(path.removeprefix("/api/v1/"), query)
-        return status, json.dumps(told).encode()
+        status, content = self._answer(path.removeprefix("/api/v1/"), query)
+        return status, json.dumps(content).encode()
 
     def _answer(self, what: str, query: dict[str, str]) -> tuple[int, Json]:
         if what == "groups":
@@ -67,23 +67,28 @@ class AdminPort:
         if known is None:
             return 404, self._with_gone({"error": "no such group", "group": query["group"]})
         name = known["group"]
-        told: Mapping[str, Json] = {
+        content: Mapping[str, Json] = {
             "group": {**known, "leader": "", "member_list": [], **self.details.get(name, {})},
             "offsets": {"group": name, "state": known["state"], "offsets": self.offsets.get(name, [])},
             "timeline": {"group": name, "timeline": self.timelines.get(name, []), **(self.forgotten or {})},
         }
-        return 200, self._with_gone(told[what])
+        return 200, self._with_gone(content[what])
 
     def _page(self, query: dict[str, str]) -> Json:
         found = [group for group in self.groups if query.get("search", "") in group["group"]]
         found.sort(key=lambda group: group[query["sort"]] or 0, reverse=query["order"] == "desc")
         start = int(query.get("offset", 0))
         shown = found[start : start + int(query["limit"])]
-        told: Json = {"at": "2026-11-21T14:00:00.000Z", "total": len(found), "all": len(self.groups), "groups": shown}
-        return self._with_gone(told)
+        content: Json = {
+            "at": "2026-11-21T14:00:00.000Z",
+            "total": len(found),
+            "all": len(self.groups),
+            "groups": shown,
+        }
+        return self._with_gone(content)
 
-    def _with_gone(self, told: Json) -> Json:
-        return told if self.unreachable is None else {**told, "unreachable": self.unreachable}
+    def _with_gone(self, content: Json) -> Json:
+        return content if self.unreachable is None else {**content, "unreachable": self.unreachable}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -135,7 +140,7 @@ def answered(result: Result) -> Any:
 
 def group(name: str, **more: Any) -> Json:
     """A group as it appears in the list of groups. `more` adds or replaces fields."""
-    told: Json = {
+    content: Json = {
         "group": name,
         "protocol": "classic",
         "state": "Stable",
@@ -155,4 +160,4 @@ def group(name: str, **more: Any) -> Json:
         "lacking": None,
         "offsets_lacking": None,
     }
-    return told | more
+    return content | more

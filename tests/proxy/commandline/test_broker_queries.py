@@ -60,8 +60,8 @@ def test_describe_classic_group(shell: StartShell) -> None:
         "CONSUMER-ID  GROUP-INSTANCE-ID  HOST       CLIENT-ID  #PARTITIONS  ASSIGNMENT",
         "m-1          i-1                /10.0.0.7  app        2            t:0,1",
     ]
-    asked = [request.NAME for request, _ in two.brokers[1].asked]
-    assert asked == ["ConsumerGroupDescribeRequest", "DescribeGroupsRequest"]
+    requests = [request.NAME for request, _ in two.brokers[1].asked]
+    assert requests == ["ConsumerGroupDescribeRequest", "DescribeGroupsRequest"]
 
 
 def test_describe_classic_group_as_json(shell: StartShell) -> None:
@@ -136,9 +136,9 @@ def test_describe_consumer_protocol_group(shell: StartShell) -> None:
         "m-1          i-1                /10.0.0.7  app        1            t:0         4      t:0,1",
         "m-2          -                  /10.0.0.8  app        1            t:2         5      -",
     ]
-    told = one.json("describe", "g")
-    assert (told["protocol"], told["generation"], told["assignment_epoch"]) == ("consumer", 5, 4)
-    assert told["member_list"][0]["target_assignment"] == {"t": [0, 1]}
+    output = one.json("describe", "g")
+    assert (output["protocol"], output["generation"], output["assignment_epoch"]) == ("consumer", 5, 4)
+    assert output["member_list"][0]["target_assignment"] == {"t": [0, 1]}
 
 
 def test_describe_with_oldest_versions(shell: StartShell) -> None:

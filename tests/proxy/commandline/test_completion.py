@@ -33,8 +33,8 @@ def in_bash(*words: str) -> list[str]:
     """Returns bash's completions of the last of these words, which bash has already split."""
     script = program(_GROUP_SIDECAR_COMPLETE="source_bash")
     quoted = " ".join(f"'{word}'" for word in words)
-    asked = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _group_sidecar_completion {PROGRAM}"
-    shown = f'{script}\n{asked}; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    command_line = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _group_sidecar_completion {PROGRAM}"
+    shown = f'{script}\n{command_line}; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(
         ["bash", "--norc", "-c", shown], capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=True, cwd="/"
     )
@@ -95,8 +95,8 @@ def test_environment_target_is_used(port: AdminPort) -> None:
 
 def test_zsh_completes_groups(port: AdminPort) -> None:
     """Zsh completes group names of the named sidecar."""
-    asked = f"group-sidecar groups members --sidecar {port.address} ot"
-    offered = program(_GROUP_SIDECAR_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=asked)
+    command_line = f"group-sidecar groups members --sidecar {port.address} ot"
+    offered = program(_GROUP_SIDECAR_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=command_line)
     assert '"other"' in offered
 
 

@@ -43,6 +43,6 @@ def test_page_documents_why_keys() -> None:
     """The page on the command line lists exactly the JSON keys of groups why."""
     port = AdminPort([group("g")])
     with listening(port):
-        told = json.loads(run("why", "g", "--json", ports=[port]).stdout)
+        output = json.loads(run("why", "g", "--json", ports=[port]).stdout)
     [row] = [line for line in PAGE.splitlines() if line.startswith("| `why` | `group`")]
-    assert row == f"| `why` | {', '.join(f'`{key}`' for key in told)} |"
+    assert row == f"| `why` | {', '.join(f'`{key}`' for key in output)} |"

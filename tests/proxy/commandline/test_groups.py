@@ -15,7 +15,7 @@ from group_sidecar.proxy.commandline.groups import groups_app
 from group_sidecar.proxy.commandline.results import GroupSummary
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.commandline.admin_ports import AdminPort, listening, run
-from tests.proxy.commandline.admin_ports import group as told
+from tests.proxy.commandline.admin_ports import group as group_content
 from tests.proxy.commandline.groups_shell import (
     Shell,
     StartShell,
@@ -131,7 +131,7 @@ def test_broker_without_group_apis_fails(shell: StartShell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["list"], "Name a target: --bootstrap, --sidecar or --all-sidecars."),
         (["list", "--bootstrap", "broker"], "must be HOST:PORT"),
@@ -143,12 +143,12 @@ def test_broker_without_group_apis_fails(shell: StartShell) -> None:
         (["offsets", "\udcff", "--bootstrap", "broker:1"], "is not UTF-8"),
     ],
 )
-def test_bad_usage(arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_usage(arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Invalid arguments fail with status 2 and a message on standard error."""
     monkeypatch.setenv("COLUMNS", "200")
     result = CliRunner().invoke(groups_app, arguments, catch_exceptions=False)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("columns", ["200", "40"])
@@ -171,7 +171,7 @@ def test_wide_terminal_shows_sidecar_columns(monkeypatch: pytest.MonkeyPatch, co
     terminal = SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(tables, "sys", terminal)
     monkeypatch.setattr(output, "sys", terminal)
-    port = AdminPort([told("g")])
+    port = AdminPort([group_content("g")])
     with listening(port):
         shown = run("list", "--utc", ports=[port]).stdout
         always = run("list", "--utc", "--verbose", ports=[port]).stdout

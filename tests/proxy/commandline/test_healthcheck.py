@@ -149,10 +149,10 @@ def test_finds_port_that_run_opens(
     assert found == (config.admin, config.admin_access.certificate_file is not None)
 
 
-@pytest.mark.parametrize(("given", "asked"), [("0.0.0.0:9464", "127.0.0.1"), ("[::]:9464", "::1")])
-def test_wildcard_means_loopback(given: str, asked: str) -> None:
+@pytest.mark.parametrize(("given", "requested"), [("0.0.0.0:9464", "127.0.0.1"), ("[::]:9464", "::1")])
+def test_wildcard_means_loopback(given: str, requested: str) -> None:
     """An admin port at all addresses is asked at the loopback address."""
-    assert healthcheck.find_admin_port(None, given, {}).address == Address(asked, 9464)
+    assert healthcheck.find_admin_port(None, given, {}).address == Address(requested, 9464)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_file_is_optional_beside_environment(tmp_path: Path) -> None:
 
 def test_imports_little() -> None:
     """The installed command finds a fault without the import of pydantic, trio, httpx, ssl or the codecs."""
-    asked = """
+    program = """
 import sys
 from group_sidecar.proxy import cli
 sys.argv = ["group-sidecar", "healthcheck", "--admin", "here"]
@@ -193,7 +193,7 @@ finally:
     print([name for name in heavy if name in sys.modules])
 """
     done = subprocess.run(
-        [sys.executable, "-c", asked], capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=False
     )
     assert (done.returncode, done.stdout) == (1, "[]\n")
     assert done.stderr == "group-sidecar: admin: must be HOST:PORT, for instance 127.0.0.1:9092\n"

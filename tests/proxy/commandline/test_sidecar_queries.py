@@ -101,8 +101,8 @@ def test_list_as_json_names_sidecar() -> None:
     """The JSON list contains every field of a group and the sidecar that reported it."""
     port = AdminPort([group("g")])
     with listening(port):
-        told = answered(run("list", "--json", ports=[port]))
-    assert told == {"groups": [group("g", sidecar=port.address)], "problems": []}
+        output = answered(run("list", "--json", ports=[port]))
+    assert output == {"groups": [group("g", sidecar=port.address)], "problems": []}
 
 
 GONE = {"broker": "b:9092", "since": "2026-11-21T13:59:00.000Z", "reason": "Connection refused"}
@@ -115,8 +115,8 @@ def test_unreachable_broker_sets_status_2(groups: list[dict[str, Any]], argument
     port, well = AdminPort(groups, unreachable=[GONE]), AdminPort([group("w")], unreachable=[])
     with listening(port, well):
         result = run(*arguments, ports=[port, well])
-    said = f"{port.address}: broker b:9092 unreachable since 2026-11-21T13:59:00.000Z: Connection refused"
-    assert (result.exit_code, result.stderr) == (2, f"group-sidecar: {said}\n")
+    message = f"{port.address}: broker b:9092 unreachable since 2026-11-21T13:59:00.000Z: Connection refused"
+    assert (result.exit_code, result.stderr) == (2, f"group-sidecar: {message}\n")
     assert "w " in result.stdout
     assert ("g " in result.stdout) is bool(groups)
 
@@ -129,8 +129,8 @@ def test_unreachable_broker_is_named_for_group(command: str, known: bool) -> Non
     with listening(port):
         result = run(command, "g", ports=[port])
     gone = f"{port.address}: broker b:9092 unreachable since 2026-11-21T13:59:00.000Z: Connection refused"
-    said = [gone] if known else ["Group g not found.", gone]
-    assert (result.exit_code, result.stderr.splitlines()) == (2, [f"group-sidecar: {line}" for line in said])
+    messages = [gone] if known else ["Group g not found.", gone]
+    assert (result.exit_code, result.stderr.splitlines()) == (2, [f"group-sidecar: {line}" for line in messages])
     assert bool(result.stdout) is (known and command != "timeline")
 
 
@@ -158,8 +158,8 @@ def test_list_reads_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidecar_queries, "PAGE_SIZE", 2)
     port = AdminPort([group(f"g-{number}") for number in range(5)])
     with listening(port):
-        told = answered(run("list", "--json", ports=[port]))
-    assert [one["group"] for one in told["groups"]] == [f"g-{number}" for number in range(5)]
+        output = answered(run("list", "--json", ports=[port]))
+    assert [one["group"] for one in output["groups"]] == [f"g-{number}" for number in range(5)]
     assert [query["offset"] for _, query in port.asked] == ["0", "2", "4"]
 
 
@@ -220,8 +220,8 @@ def test_describe_without_a_coordinator(detail: dict[str, Any]) -> None:
     """Without a known coordinator, the description omits it and its JSON value is null."""
     with listening(port := AdminPort([group("g")], {"g": {"leader": "", "member_list": [], **detail}})):
         assert "COORDINATOR" not in run("describe", "g", ports=[port]).stdout
-        told = json.loads(run("describe", "g", "--json", ports=[port]).stdout)
-    assert told["coordinator"] is None
+        output = json.loads(run("describe", "g", "--json", ports=[port]).stdout)
+    assert output["coordinator"] is None
 
 
 def test_members() -> None:
@@ -242,12 +242,12 @@ def test_offsets() -> None:
     port = AdminPort([group("g")], offsets={"g": [OFFSET]})
     with listening(port):
         lines = run("offsets", "g", ports=[port]).stdout.splitlines()
-        told = answered(run("offsets", "g", "--json", ports=[port]))
+        output = answered(run("offsets", "g", "--json", ports=[port]))
     assert lines == [
         "GROUP  TOPIC  PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG  CONSUMER-ID  HOST       CLIENT-ID  METADATA",
         "g      t      0          7               10              3    m-1          /10.0.0.7  app        note",
     ]
-    assert told == {"group": "g", "state": "Stable", "offsets": [OFFSET], "sidecar": port.address, "problems": []}
+    assert output == {"group": "g", "state": "Stable", "offsets": [OFFSET], "sidecar": port.address, "problems": []}
 
 
 @pytest.mark.parametrize(
@@ -294,9 +294,9 @@ def test_timelines_are_merged_by_time() -> None:
     first, second, third = (joined(f"2026-11-21T13:59:0{number}.250Z", f"m-{number}") for number in (1, 2, 3))
     ports = AdminPort([group("g")], timelines={"g": [first, third]}), AdminPort([group("g")], timelines={"g": [second]})
     with listening(*ports, AdminPort()):
-        told = answered(run("timeline", "g", "--json", ports=ports))
+        output = answered(run("timeline", "g", "--json", ports=ports))
         lines = run("timeline", "g", "--utc", ports=ports).stdout.splitlines()
-    assert told["timeline"] == [
+    assert output["timeline"] == [
         first | {"sidecar": ports[0].address},
         second | {"sidecar": ports[1].address},
         third | {"sidecar": ports[0].address},
@@ -307,8 +307,8 @@ def test_timelines_are_merged_by_time() -> None:
 
 def test_timeline_since_limits_events() -> None:
     """The flag --since limits a timeline to recent events."""
-    told = [joined("2001-01-01T00:00:00.000Z", "old"), joined("2901-01-01T00:00:00.000Z", "new")]
-    port = AdminPort([group("g")], timelines={"g": told})
+    events = [joined("2001-01-01T00:00:00.000Z", "old"), joined("2901-01-01T00:00:00.000Z", "new")]
+    port = AdminPort([group("g")], timelines={"g": events})
     with listening(port):
         found = answered(run("timeline", "g", "--json", "--since", "1h30m", ports=[port]))
     assert [cell["member_id"] for cell in found["timeline"]] == ["new"]
@@ -386,7 +386,7 @@ def test_any_text_is_valid_group_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "message"),
     [
         ((404, b'{"error": "not found", "paths": []}'), "has no /api/v1/group: it is older, or not the admin port"),
         ((500, b"oops"), "answers /api/v1/group with status 500"),
@@ -399,14 +399,14 @@ def test_any_text_is_valid_group_name() -> None:
         ((200, b'{"group": "g", "members": "many"}'), "does not answer as a sidecar's admin port"),
     ],
 )
-def test_unexpected_reply_fails_with_hint(reply: tuple[int, bytes], said: str) -> None:
+def test_unexpected_reply_fails_with_hint(reply: tuple[int, bytes], message: str) -> None:
     """An unexpected reply of an admin port fails with one line that explains it."""
     port = AdminPort(failing=reply)
     with listening(port):
         result = run("describe", "g", ports=[port])
     assert (result.exit_code, result.stdout) == (1, "")
     [line] = result.stderr.splitlines()
-    assert line.startswith(f"group-sidecar: {port.address} {said}")
+    assert line.startswith(f"group-sidecar: {port.address} {message}")
 
 
 def test_invalid_offsets_reply_fails() -> None:
@@ -484,10 +484,10 @@ def test_https_uses_given_authorities(tmp_path: Path) -> None:
     with listening(port):
         url = f"https://{port.address}"
         ours.cert_pem.write_to_path(file)
-        told = answered(run("list", "--json", "--sidecar", url, "--ca-file", str(file)))
+        output = answered(run("list", "--json", "--sidecar", url, "--ca-file", str(file)))
         others.cert_pem.write_to_path(file)
         result = run("list", "--sidecar", url, "--ca-file", str(file))
-    assert told["groups"][0]["sidecar"] == url
+    assert output["groups"][0]["sidecar"] == url
     assert result.exit_code == 2
     assert result.stderr.startswith(f"group-sidecar: {url} cannot be reached: ")
     assert "certificate" in result.stderr
@@ -523,8 +523,8 @@ def test_sidecars_are_read_from_a_list() -> None:
     ports = AdminPort([group("a")]), AdminPort([group("b")])
     with listening(*ports):
         fleet = f"# all\n{ports[0].address}\n\nhttp://{ports[1].address}/\n"
-        told = answered(run("list", "--json", "--all-sidecars", "-", input=fleet))
-    assert [one["group"] for one in told["groups"]] == ["a", "b"]
+        output = answered(run("list", "--json", "--all-sidecars", "-", input=fleet))
+    assert [one["group"] for one in output["groups"]] == ["a", "b"]
 
 
 def test_concurrency_limit_skips_no_sidecar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,8 +532,8 @@ def test_concurrency_limit_skips_no_sidecar(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sidecar_queries, "AT_ONCE", 1)
     ports = [AdminPort([group(f"g-{number}")]) for number in range(4)]
     with listening(*ports):
-        told = answered(run("list", "--json", ports=ports))
-    assert len(told["groups"]) == 4
+        output = answered(run("list", "--json", ports=ports))
+    assert len(output["groups"]) == 4
 
 
 @pytest.mark.parametrize("arguments", [["timeline", "g"], ["why", "g"], ["top"], ["list", "--verbose"]])

@@ -173,9 +173,9 @@ def test_once_prints_one_table(ports: list[AdminPort]) -> None:
 def test_json_follows_sort_and_search(ports: list[AdminPort]) -> None:
     """The JSON output follows --sort and --search, which the sidecar gets as parameters."""
     result = run("top", "--json", "--sort", "rebalances", "--search", "r", ports=ports)
-    told = json.loads(result.stdout)
-    assert [one["group"] for one in told["groups"]] == ["restless\x1b[2J", "far-behind"]
-    assert (told["total"], told["all"], told["problems"]) == (2, 3, [])
+    output = json.loads(result.stdout)
+    assert [one["group"] for one in output["groups"]] == ["restless\x1b[2J", "far-behind"]
+    assert (output["total"], output["all"], output["problems"]) == (2, 3, [])
     [(_, query)] = ports[1].asked
     assert query == {"search": "r", "sort": "rebalances", "order": "desc", "limit": "25"}
 

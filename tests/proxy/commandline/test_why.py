@@ -52,8 +52,8 @@ def refusal(**more: Any) -> dict[str, Any]:
 
 def test_why_prints_sentence_and_tables() -> None:
     """The command prints a sentence, a table of causes and the totals."""
-    told = [rebalance(50), rebalance(40), rebalance(30, cause="new_member", reason="join", by=None, joined=1)]
-    port = AdminPort([group("g")], timelines={"g": told})
+    events = [rebalance(50), rebalance(40), rebalance(30, cause="new_member", reason="join", by=None, joined=1)]
+    port = AdminPort([group("g")], timelines={"g": events})
     with listening(port):
         result = run("why", "g", ports=[port])
     assert (result.exit_code, result.stderr) == (0, "")
@@ -75,8 +75,8 @@ def test_why_prints_sentence_and_tables() -> None:
 
 def test_why_prints_known_principals() -> None:
     """The tables of causes and of refusals have the principals of clients, if any is known."""
-    told = [rebalance(50), rebalance(40, by=BY | {"principal": "User:app"}), refusal(principal="User:other")]
-    port = AdminPort([group("g")], timelines={"g": told})
+    events = [rebalance(50), rebalance(40, by=BY | {"principal": "User:app"}), refusal(principal="User:other")]
+    port = AdminPort([group("g")], timelines={"g": events})
     with listening(port):
         lines = run("why", "g", ports=[port]).stdout.splitlines()
     assert "once because app at 10.0.0.7 as User:app was not heard of" in lines[0]
@@ -94,10 +94,10 @@ def test_why_counts_refusals_by_client() -> None:
     """Refusals are counted by client. If a sidecar forgot refusals, their number is a minimum."""
     refused = refusal()
     at = refused["at"]
-    told = [refused | {"count": 323, "first_at": at}, refused]
+    events = [refused | {"count": 323, "first_at": at}, refused]
     forgotten = {"forgotten": {"changes": None, "commits": None, "refusals": at}}
     ports = [
-        AdminPort([group("g")], timelines={"g": told}, forgotten=forgotten),
+        AdminPort([group("g")], timelines={"g": events}, forgotten=forgotten),
         AdminPort([group("g")], timelines={"g": []}),
     ]
     with listening(*ports):
@@ -120,10 +120,10 @@ def test_why_merges_two_sidecars() -> None:
     """The rebalances of two sidecars are added up."""
     ports = [AdminPort([group("g")], timelines={"g": [rebalance(minutes)]}) for minutes in (10, 20)]
     with listening(*ports):
-        told = answered(run("why", "g", "--json", ports=ports))
-    assert (told["group"], told["rebalances"], told["problems"]) == ("g", 2, [])
-    assert [(cause["cause"], cause["count"]) for cause in told["causes"]] == [("session_expired", 2)]
-    assert told["rebalancing_seconds"] == 5.0
+        output = answered(run("why", "g", "--json", ports=ports))
+    assert (output["group"], output["rebalances"], output["problems"]) == ("g", 2, [])
+    assert [(cause["cause"], cause["count"]) for cause in output["causes"]] == [("session_expired", 2)]
+    assert output["rebalancing_seconds"] == 5.0
 
 
 @pytest.mark.parametrize(("since", "rebalances"), [("1h", 1), ("3h", 2), ("1m", 0)])

@@ -245,8 +245,8 @@ def confirm(state: BrokerState, existing: Mapping[UUID, str], at: float = EPOCH 
     """The broker confirms the topics in `existing` by id, and no other topics that are due at `at`."""
     state.topic_ids.are_confirmed(existing.keys())
     state.topic_ids.are_fresh(at)
-    asked = state.topic_ids.due(at)
-    state.topic_ids.learn(asked, existing)
+    due = state.topic_ids.due(at)
+    state.topic_ids.learn(due, existing)
 
 
 def joining(group: str = "g", member_id: str = "") -> JoinGroupRequest:

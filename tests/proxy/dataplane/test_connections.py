@@ -616,7 +616,9 @@ async def test_unread_last_bytes_are_dropped(mock_clock: MockClock) -> None:
     async with running_proxy() as shell:
         async with await shell.connect() as client:
             await holds(lambda: shell.connection_manager.connections == 1)
-            told(shell.connection_manager, ToClient(bytes(KERNEL_BUFFERS)), Close(CloseReason.BAD_FRAME_LENGTH))
+            apply_commands(
+                shell.connection_manager, ToClient(bytes(KERNEL_BUFFERS)), Close(CloseReason.BAD_FRAME_LENGTH)
+            )
             mock_clock.jump(FLUSH_SECONDS - 1)
             await wait_all_tasks_blocked(0.05)
             assert shell.connection_manager.connections == 1
@@ -657,7 +659,7 @@ async def test_broker_reset_before_first_event(nursery: trio.Nursery) -> None:
     nursery.cancel_scope.cancel()
 
 
-def told(connection_manager: ConnectionManager, *commands: Command) -> None:
+def apply_commands(connection_manager: ConnectionManager, *commands: Command) -> None:
     """Makes the only connection execute commands of a session."""
     [connection] = connection_manager._connections.values()
     connection.execute([*commands])
@@ -677,7 +679,7 @@ async def test_shutdown_follows_queued_bytes(nursery: trio.Nursery) -> None:
     nursery.start_soon(run_in_task, poller)
     nursery.start_soon(connection_manager.run)
     with client:
-        told(connection_manager, ToUpstream(bytes(KERNEL_BUFFERS)), ShutUpstream())
+        apply_commands(connection_manager, ToUpstream(bytes(KERNEL_BUFFERS)), ShutUpstream())
         assert connection_manager.held_bytes > 0
         async with trio.SocketStream(trio.socket.from_stdlib_socket(broker)) as stream:
             assert len(await read_to_end(stream)) == KERNEL_BUFFERS
@@ -696,7 +698,7 @@ async def test_broker_reset_keeps_clients_bytes(
     connection_manager.add(handed(at_pump), handed(to_broker), quiet(traffic), counters)
     nursery.start_soon(run_in_task, poller)
     nursery.start_soon(connection_manager.run)
-    told(connection_manager, ToClient(kept), ToUpstream(kept))
+    apply_commands(connection_manager, ToClient(kept), ToUpstream(kept))
     assert connection_manager.held_bytes > KERNEL_BUFFERS
     broker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     broker.close()

@@ -257,12 +257,12 @@ SIZES = st.one_of(
 )
 
 
-def asked(key: int, correlation: int, size: int) -> bytes:
+def request_frame(key: int, correlation: int, size: int) -> bytes:
     """Returns a request. A Produce v0 begins with acks, which is 0 for some sizes."""
     return request(key, correlation, body=(b"\0\1" if size % 3 else b"\0\0") + b"q" * size)
 
 
-requests = st.lists(st.builds(asked, st.sampled_from(KEYS), st.integers(-5, 5), SIZES), min_size=1, max_size=4)
+requests = st.lists(st.builds(request_frame, st.sampled_from(KEYS), st.integers(-5, 5), SIZES), min_size=1, max_size=4)
 raw = st.one_of(st.binary(min_size=1, max_size=30), st.binary(max_size=30).map(framed))
 steps: st.SearchStrategy[list[Step]] = st.lists(
     st.one_of(
@@ -320,29 +320,39 @@ def play(script: list[Step], every: Sequence[World]) -> None:
 
 
 @given(steps)
-@example([("client", asked(SHOWN, 1, 5)), ("broker", 8), ("client", asked(SHOWN, 2, 5)), ("broker", 8)])
-@example([("client", asked(FETCH, 1, 5)), ("broker", 8), ("client", asked(FETCH, 2, 5)), ("broker", 8)])
-@example([("client", asked(INJECTED, 1, 5)), ("broker", 8), ("client", asked(SHOWN, 2, 5)), ("broker", 8)])
-@example([("client", asked(SHAKEN, 1, 5)), *[("broker", 8), ("client", asked(SHOWN, 0, 5))] * 3, ("broker", 8)])
-@example([("client", asked(PASSED, 1, 5)), ("broker raw", reply(7))])
-@example([("client", asked(PASSED, 1, 5)), ("broker raw", framed(b"\0\0\0"))])
-@example([("client", asked(PASSED, 1, 5)), ("client goes", None)])
-@example([("client", asked(TAKEN, 1, 5)), ("broker", 8), ("client", asked(ANSWERED, 2, 5)), ("broker", 8)])
-@example([("client", asked(HUNG_UP, 1, 5))])
-@example([("client", asked(PRODUCE, 1, 3)), ("client", asked(PRODUCE, 2, 4)), ("broker", 8)])
+@example([("client", request_frame(SHOWN, 1, 5)), ("broker", 8), ("client", request_frame(SHOWN, 2, 5)), ("broker", 8)])
+@example([("client", request_frame(FETCH, 1, 5)), ("broker", 8), ("client", request_frame(FETCH, 2, 5)), ("broker", 8)])
+@example(
+    [("client", request_frame(INJECTED, 1, 5)), ("broker", 8), ("client", request_frame(SHOWN, 2, 5)), ("broker", 8)]
+)
+@example(
+    [
+        ("client", request_frame(SHAKEN, 1, 5)),
+        *[("broker", 8), ("client", request_frame(SHOWN, 0, 5))] * 3,
+        ("broker", 8),
+    ]
+)
+@example([("client", request_frame(PASSED, 1, 5)), ("broker raw", reply(7))])
+@example([("client", request_frame(PASSED, 1, 5)), ("broker raw", framed(b"\0\0\0"))])
+@example([("client", request_frame(PASSED, 1, 5)), ("client goes", None)])
+@example(
+    [("client", request_frame(TAKEN, 1, 5)), ("broker", 8), ("client", request_frame(ANSWERED, 2, 5)), ("broker", 8)]
+)
+@example([("client", request_frame(HUNG_UP, 1, 5))])
+@example([("client", request_frame(PRODUCE, 1, 3)), ("client", request_frame(PRODUCE, 2, 4)), ("broker", 8)])
 @example([("client raw", framed(b"\0\3\0\0\0\0\0"))])
-@example([("client", asked(FAILING, 1, 5))])
+@example([("client", request_frame(FAILING, 1, 5))])
 def test_all_ways_behave_alike(script: list[Step]) -> None:
     """After any script of steps, all four ways of forwarding show the same state and bytes."""
     holds_alike(script)
 
 
 @given(steps)
-@example([("client", asked(PASSED, 1, 30))])
-@example([("client", asked(PASSED, 1, 31))])
+@example([("client", request_frame(PASSED, 1, 30))])
+@example([("client", request_frame(PASSED, 1, 31))])
 def test_all_ways_refuse_the_same_lengths(script: list[Step]) -> None:
     """All four ways of forwarding accept and refuse the same request lengths."""
-    holds_alike(script, len(asked(PASSED, 1, 30)) - 4)
+    holds_alike(script, len(request_frame(PASSED, 1, 30)) - 4)
 
 
 @pytest.mark.parametrize("who", ["client", "broker"])
@@ -350,7 +360,7 @@ def test_reset_is_handled_alike(who: str) -> None:
     """All four ways of forwarding close a connection that is reset with the same reason."""
     with worlds(tcp_pair) as every:
         for world in every:
-            take(world, ("client", asked(PASSED, 1, 5)))
+            take(world, ("client", request_frame(PASSED, 1, 5)))
             peer, near = (
                 (world.client, world.connection.client)
                 if who == "client"
@@ -378,7 +388,7 @@ def test_untaken_bytes_are_queued() -> None:
             ):
                 with socket.socket(fileno=os.dup(fd)) as sock:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-            frame, told = asked(SHOWN, 1, 100), reply(1, b"t" * 460)
+            frame, reply_frame = request_frame(SHOWN, 1, 100), reply(1, b"t" * 460)
             sent = 0
             while not world.connection.upstream.backlog:
                 world.client.sendall(frame)
@@ -389,7 +399,7 @@ def test_untaken_bytes_are_queued() -> None:
             assert world.connection.upstream.interest == EPOLLIN | EPOLLOUT
             assert not world.connection.client.interest & EPOLLIN
             while not world.connection.client.backlog:
-                world.broker.sendall(told)
+                world.broker.sendall(reply_frame)
                 world.way.upstream_ready(EPOLLIN)
                 world.leave()
             assert world.connection.client.interest == EPOLLOUT
@@ -401,7 +411,7 @@ def test_replies_in_flight_are_bounded() -> None:
     with worlds() as every:
         for world in every:
             for correlation in range(MAX_IN_FLIGHT):
-                world.client.sendall(asked(PASSED, correlation, 1))
+                world.client.sendall(request_frame(PASSED, correlation, 1))
                 world.way.client_ready(EPOLLIN)
                 world.leave()
                 world.collect()
@@ -436,7 +446,7 @@ def crowd(outbox: Any, size: int) -> Iterator[list[World]]:
 
 def ask_all(all_of_them: list[World]) -> None:
     for number, world in enumerate(all_of_them):
-        world.client.sendall(asked(PASSED, number, 5))
+        world.client.sendall(request_frame(PASSED, number, 5))
         world.way.client_ready(EPOLLIN)
 
 
@@ -461,7 +471,7 @@ def test_batched_frames_leave_at_round_end(outbox: Any, size: int) -> None:
             outbox.flush()
             for number, world in enumerate(all_of_them):
                 world.collect()
-                assert world.to_broker == asked(PASSED, number, 5)
+                assert world.to_broker == request_frame(PASSED, number, 5)
                 world.broker.sendall(reply(number))
                 world.way.upstream_ready(EPOLLIN)
             outbox.flush()
@@ -478,7 +488,7 @@ def test_slow_path_frame_does_not_overtake(outbox: Any) -> None:
     """A frame on the slow path leaves after the queued frames of other connections."""
     with crowd(outbox, 3) as (first, second, third):
         ask_all([first, second])
-        third.client.sendall(asked(PASSED, 3, 2_000))
+        third.client.sendall(request_frame(PASSED, 3, 2_000))
         third.way.client_ready(EPOLLIN)
         for world in (first, second, third):
             world.collect()
@@ -506,7 +516,7 @@ def test_lost_peer_affects_no_other(outbox: Any) -> None:
 def test_local_answer_does_not_overtake_reply(outbox: Any) -> None:
     """A local answer reaches the client after the queued reply of the broker."""
     with crowd(outbox, 1) as [one]:
-        reply_and_request_in_one_round(one, asked(ANSWERED, 1, 5))
+        reply_and_request_in_one_round(one, request_frame(ANSWERED, 1, 5))
         outbox.flush()
         one.collect()
         assert one.to_client == reply(0) + reply(1, b"from here")
@@ -515,7 +525,7 @@ def test_local_answer_does_not_overtake_reply(outbox: Any) -> None:
 def test_failing_connection_flushes_first(outbox: Any) -> None:
     """A connection that fails has sent its queued reply before it closes."""
     with crowd(outbox, 1) as [one]:
-        reply_and_request_in_one_round(one, asked(FAILING, 1, 5))
+        reply_and_request_in_one_round(one, request_frame(FAILING, 1, 5))
         assert not one.connections
         one.collect()
         assert one.to_client == reply(0)
@@ -535,7 +545,7 @@ def test_connection_closed_by_flush_is_not_used(outbox: Any, events: int, monkey
     with crowd(outbox, 1) as [one]:
         ended = {one.connection.client.fd, one.connection.upstream.fd}
         monkeypatch.setattr(one.dispatcher, "gone", gone)
-        reply_and_request_in_one_round(one, asked(PASSED, 7, 5))
+        reply_and_request_in_one_round(one, request_frame(PASSED, 7, 5))
         one.client.close()
         one.broker.close()
         one.way.client_ready(events)

@@ -91,10 +91,10 @@ def test_log_names_client_of_refused_frame(size: int, limits: dict[str, int], re
     line = shaken(broker_state(policies=LIMITED, limits=limits))
     with structlog.testing.capture_logs() as lines:
         assert line.client(begun(size)) == [Close(CloseReason(reason))]
-    [told] = lines
-    assert (told["event"], told["api"], told["reason"]) == ("a connection is closed", "JoinGroup", reason)
-    assert told["client"]
-    assert cause in told["cause"]
+    [log_line] = lines
+    assert (log_line["event"], log_line["api"], log_line["reason"]) == ("a connection is closed", "JoinGroup", reason)
+    assert log_line["client"]
+    assert cause in log_line["cause"]
 
 
 def test_long_frame_is_held_after_authentication() -> None:
@@ -279,6 +279,6 @@ def test_reply_of_many_elements_is_unread() -> None:
     line = Line(state)
     line.sends(ListGroupsRequest(), 2)
     groups = tuple(ListedGroup(group_id=f"g{number}", protocol_type="") for number in range(3_001))
-    told = line.broker_replies(ListGroupsResponse(error_code=0, groups=groups), 2)
-    assert len(to_client(told)) > 3_001
+    commands = line.broker_replies(ListGroupsResponse(error_code=0, groups=groups), 2)
+    assert len(to_client(commands)) > 3_001
     assert state.traffic.decode_failures == {ApiKey.LIST_GROUPS: 1}

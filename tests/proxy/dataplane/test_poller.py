@@ -33,7 +33,7 @@ class Echo:
         self.far.close()
 
 
-async def asked(echo: Echo, word: bytes) -> bytes:
+async def ask(echo: Echo, word: bytes) -> bytes:
     echo.far.send(word)
     await trio.lowlevel.wait_readable(echo.far)
     return echo.far.recv(100)
@@ -46,7 +46,7 @@ def test_hosted_program_and_sockets_take_turns() -> None:
 
     async def program(word: bytes) -> list[bytes]:
         async with trio.open_nursery() as nursery:
-            heard = [await asked(echo, word) for _ in range(20)]
+            heard = [await ask(echo, word) for _ in range(20)]
             await trio.sleep(0.01)
             heard.append(await trio.to_thread.run_sync(lambda: b"from a thread"))
             nursery.cancel_scope.cancel()
@@ -192,7 +192,7 @@ async def test_forgotten_socket_is_not_called(nursery: trio.Nursery) -> None:
     nursery.start_soon(run_in_task, poller)
     poller.forget(first.near.fileno())
     first.far.send(b"lost")
-    assert await asked(second, b"heard") == b"heard"
+    assert await ask(second, b"heard") == b"heard"
     assert first.served == 0
     nursery.cancel_scope.cancel()
     first.close()
@@ -206,7 +206,7 @@ async def test_paused_socket_is_called_after_resume(nursery: trio.Nursery) -> No
     nursery.start_soon(run_in_task, poller)
     poller.pause(echo.near.fileno())
     echo.far.send(b"later")
-    assert await asked(other, b"now") == b"now"
+    assert await ask(other, b"now") == b"now"
     assert echo.served == 0
     poller.resume(echo.near.fileno(), EPOLLIN)
     await trio.lowlevel.wait_readable(echo.far)
@@ -247,7 +247,7 @@ async def test_deferred_work_continues_in_a_task(nursery: trio.Nursery) -> None:
 
     nursery.start_soon(run_in_task, poller)
     poller.add_deferred_call(some)
-    assert await asked(echo, b"begin") == b"begin"
+    assert await ask(echo, b"begin") == b"begin"
     await done.wait()
     nursery.cancel_scope.cancel()
     echo.close()
@@ -275,28 +275,28 @@ async def test_deferred_call_waits_for_busy_round() -> None:
     second.close()
 
 
-async def _told_in_time(echo: Echo, told: list[int]) -> None:
+async def _served_in_time(echo: Echo, served_counts: list[int]) -> None:
     for _ in range(3 * MAX_DEFERRING_ROUNDS):
-        await asked(echo, b"hello")
-        assert told[-1] == echo.served
+        await ask(echo, b"hello")
+        assert served_counts[-1] == echo.served
 
 
 def test_deferred_call_precedes_hosted_program() -> None:
     """A deferred call runs before the hosted program gets its turn."""
     poller = Poller()
-    echo, told = Echo(poller), [0]
-    poller.add_deferred_call(lambda: told.append(echo.served))
-    host(poller, _told_in_time, echo, told)
+    echo, served_counts = Echo(poller), [0]
+    poller.add_deferred_call(lambda: served_counts.append(echo.served))
+    host(poller, _served_in_time, echo, served_counts)
     echo.close()
 
 
 async def test_deferred_call_precedes_other_task(nursery: trio.Nursery) -> None:
     """A deferred call runs before another task gets its turn."""
     poller = Poller()
-    echo, told = Echo(poller), [0]
-    poller.add_deferred_call(lambda: told.append(echo.served))
+    echo, served_counts = Echo(poller), [0]
+    poller.add_deferred_call(lambda: served_counts.append(echo.served))
     nursery.start_soon(run_in_task, poller)
-    await _told_in_time(echo, told)
+    await _served_in_time(echo, served_counts)
     nursery.cancel_scope.cancel()
     echo.close()
 
@@ -319,7 +319,7 @@ async def _rounds_of_parts(echo: Echo, poller: Poller) -> list[float]:
     done = trio.Event()
     poller.time = count().__next__
     rounds = _parts(poller, 5, done.set)
-    await asked(echo, b"begin")
+    await ask(echo, b"begin")
     await done.wait()
     return rounds
 
@@ -436,6 +436,6 @@ async def test_waiting_turns_do_not_keep_sockets_waiting(nursery: trio.Nursery) 
 
     poller.add_turn(again)
     nursery.start_soon(run_in_task, poller)
-    assert await asked(echo, b"now") == b"now"
+    assert await ask(echo, b"now") == b"now"
     nursery.cancel_scope.cancel()
     echo.close()

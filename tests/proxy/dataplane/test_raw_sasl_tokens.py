@@ -47,7 +47,7 @@ def fed(play: SessionDriver, data: bytes, size: int) -> list[Command]:
     return [command for piece in pieces(data, size) for command in play.client(piece)]
 
 
-def told(play: SessionDriver, data: bytes, size: int) -> list[Command]:
+def broker_sends(play: SessionDriver, data: bytes, size: int) -> list[Command]:
     """Sends the broker's bytes in pieces. Returns all commands."""
     return [command for piece in pieces(data, size) for command in play.upstream(piece)]
 
@@ -58,7 +58,7 @@ def shaken(tokens: int, size: int = 0) -> tuple[SessionDriver, SaslDispatcher]:
     play = SessionDriver(dispatcher)
     assert to_upstream(fed(play, request(HANDSHAKE, 1), size)) == request(HANDSHAKE, 1)
     paused = not play.session.should_read_client
-    assert to_client(told(play, reply(1, b"ok"), size)) == reply(1, b"ok")
+    assert to_client(broker_sends(play, reply(1, b"ok"), size)) == reply(1, b"ok")
     assert paused
     assert play.session.should_read_client
     return play, dispatcher
@@ -69,7 +69,7 @@ def frames_work(play: SessionDriver, dispatcher: ScriptedDispatcher, size: int =
     dispatcher.notes[COMMIT] = "commit"
     frame, answer = request(COMMIT, 50, body=b"x" * 30), reply(50)
     assert to_upstream(fed(play, frame, size)) == frame
-    assert to_client(told(play, answer, size)) == answer
+    assert to_client(broker_sends(play, answer, size)) == answer
     assert dispatcher.shown[-1] == ("commit", answer[4:])
     assert play.client(b"\0\0\0\0") == [Close(CloseReason.BAD_FRAME_LENGTH)]
 
@@ -82,7 +82,7 @@ def test_frames_follow_raw_tokens(rounds: int, size: int) -> None:
     for number in range(rounds):
         token, answer = framed(b"token" * (number + 1)), framed(b"answer" * number)
         assert to_upstream(fed(play, token, size)) == token
-        assert to_client(told(play, answer, size)) == answer
+        assert to_client(broker_sends(play, answer, size)) == answer
     frames_work(play, dispatcher, size)
 
 
@@ -92,7 +92,7 @@ def test_empty_tokens_pass(size: int) -> None:
     play, dispatcher = shaken(2, size)
     for _ in range(2):
         assert to_upstream(fed(play, framed(b""), size)) == framed(b"")
-        assert to_client(told(play, framed(b""), size)) == framed(b"")
+        assert to_client(broker_sends(play, framed(b""), size)) == framed(b"")
     frames_work(play, dispatcher, size)
 
 
@@ -115,7 +115,7 @@ def test_requests_after_last_token_are_frames(size: int) -> None:
     sent = framed(b"first") + framed(b"last") + request(COMMIT, 2) + request(FETCH, 3)
     back = framed(b"server-first") + framed(b"") + reply(2) + reply(3)
     assert to_upstream(fed(play, sent, size)) == sent
-    assert to_client(told(play, back, size)) == back
+    assert to_client(broker_sends(play, back, size)) == back
     assert dispatcher.shown[-1] == ("commit", reply(2)[4:])
     frames_work(play, dispatcher, size)
 
@@ -134,7 +134,7 @@ def test_unknown_token_count_is_opaque(size: int) -> None:
     play, dispatcher = shaken(OPAQUE, size)
     garbage = b"\0\0\0\0\xff\xff\xff\xff" + request(FETCH, 9)
     assert to_upstream(fed(play, garbage, size)) == garbage
-    assert to_client(told(play, garbage, size)) == garbage
+    assert to_client(broker_sends(play, garbage, size)) == garbage
     assert play.session.held_bytes == 0
     assert play.client_closed() == [ShutUpstream()]
     assert play.upstream_closed() == [Close(CloseReason.BROKER_CLOSED)]

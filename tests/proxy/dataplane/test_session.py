@@ -56,22 +56,22 @@ def answering(*frames: bytes, made: list[float] | None = None) -> AnswerInOrder:
 
 def test_uninspected_bytes_keep_their_chunk(play: SessionDriver) -> None:
     """Requests and replies that are not inspected leave as the same bytes object in which they arrived."""
-    asked, told = request(FETCH, 1) + request(FETCH, 2), reply(1) + reply(2)
-    (there,), (back,) = play.client(asked), play.upstream(told)
+    request_frame, reply_frame = request(FETCH, 1) + request(FETCH, 2), reply(1) + reply(2)
+    (there,), (back,) = play.client(request_frame), play.upstream(reply_frame)
     assert isinstance(there, ToUpstream)
     assert isinstance(back, ToClient)
-    assert there.data is asked
-    assert back.data is told
+    assert there.data is request_frame
+    assert back.data is reply_frame
 
 
 def test_long_frame_streams_both_ways(play: SessionDriver) -> None:
     """A long frame leaves in its chunks, in both directions, and no byte is held."""
-    asked, told = request(FETCH, 1, body=bytes(500)), reply(1, bytes(500))
-    assert play.client(asked[:100]) == [ToUpstream(asked[:100])]
-    assert play.client(asked[100:]) == [ToUpstream(asked[100:])]
-    assert play.upstream(told[:100]) == [ToClient(told[:100])]
+    request_frame, reply_frame = request(FETCH, 1, body=bytes(500)), reply(1, bytes(500))
+    assert play.client(request_frame[:100]) == [ToUpstream(request_frame[:100])]
+    assert play.client(request_frame[100:]) == [ToUpstream(request_frame[100:])]
+    assert play.upstream(reply_frame[:100]) == [ToClient(reply_frame[:100])]
     assert play.session.held_bytes == 0
-    assert play.upstream(told[100:]) == [ToClient(told[100:])]
+    assert play.upstream(reply_frame[100:]) == [ToClient(reply_frame[100:])]
 
 
 def test_noted_reply_reaches_dispatcher(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:
@@ -95,9 +95,9 @@ def test_unwanted_reply_is_not_held(dispatcher: ScriptedDispatcher, play: Sessio
     dispatcher.notes[FETCH] = "long"
     dispatcher.unread.add("long")
     play.client(request(FETCH, 1))
-    told = reply(1, bytes(100))
-    assert play.upstream(told[:50]) == [ToClient(told[:50])]
-    assert play.upstream(told[50:]) == [ToClient(told[50:])]
+    reply_frame = reply(1, bytes(100))
+    assert play.upstream(reply_frame[:50]) == [ToClient(reply_frame[:50])]
+    assert play.upstream(reply_frame[50:]) == [ToClient(reply_frame[50:])]
     assert dispatcher.shown == []
 
 
@@ -164,11 +164,11 @@ def test_answer_waits_and_pauses_reading(dispatcher: ScriptedDispatcher, play: S
 def test_answer_waits_for_whole_reply(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:
     """A local answer waits for the last byte of the earlier reply."""
     dispatcher.takes(ASK, answering(reply(2)))
-    told = reply(1, b"long")
+    reply_frame = reply(1, b"long")
     play.client(request(FETCH, 1), request(ASK, 2))
-    assert play.upstream(told[:-1]) == [ToClient(told[:-1])]
+    assert play.upstream(reply_frame[:-1]) == [ToClient(reply_frame[:-1])]
     assert not play.session.should_read_client
-    assert play.upstream(told[-1:]) == [ToClient(told[-1:]), ToClient(reply(2))]
+    assert play.upstream(reply_frame[-1:]) == [ToClient(reply_frame[-1:]), ToClient(reply(2))]
 
 
 def test_a_client_reads_its_own_write(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:
@@ -297,9 +297,9 @@ def test_bad_request_length_closes_after_replies(play: SessionDriver, size: int)
     bad = size.to_bytes(4, "big", signed=True)
     assert play.client(request(FETCH, 1), bad) == [ToUpstream(request(FETCH, 1))]
     assert not play.session.should_read_client
-    told = reply(1, b"long")
-    assert play.upstream(told[:-1]) == [ToClient(told[:-1])]
-    assert play.upstream(told[-1:]) == [ToClient(told[-1:]), BAD_LENGTH]
+    reply_frame = reply(1, b"long")
+    assert play.upstream(reply_frame[:-1]) == [ToClient(reply_frame[:-1])]
+    assert play.upstream(reply_frame[-1:]) == [ToClient(reply_frame[-1:]), BAD_LENGTH]
 
 
 def test_bad_length_closes_at_once(dispatcher: ScriptedDispatcher, play: SessionDriver) -> None:

@@ -41,18 +41,18 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request of a client. `asked` and `told` are the sizes of the bodies of request and reply."""
+class PlannedRequest:
+    """One request of a client. `request_size` and `reply_size` are the sizes of the bodies of request and reply."""
 
     kind: Kind
     correlation: int
-    asked: int
-    told: int
+    request_size: int
+    reply_size: int
 
     @property
     def frame(self) -> bytes:
         """The bytes that the client sends. A Produce v0 begins with acks=0."""
-        return request(self.kind, self.correlation, body=b"\0\0" + b"q" * self.asked)
+        return request(self.kind, self.correlation, body=b"\0\0" + b"q" * self.request_size)
 
     @property
     def forwarded(self) -> bytes:
@@ -74,7 +74,7 @@ class Asked:
                 return b""
             case Kind.REWRITTEN | Kind.ANSWERED | Kind.INJECTED | Kind.INJECTED_IN_TURN:
                 return answer(self.correlation)
-        return reply(self.correlation, b"t" * self.told)
+        return reply(self.correlation, b"t" * self.reply_size)
 
     @property
     def shown(self) -> list[Any]:
@@ -146,8 +146,8 @@ class AnyOrderDispatcher(PassthroughDispatcher):
 class Broker:
     """A broker that answers complete frames in order."""
 
-    def __init__(self, conversation: list[Asked]) -> None:
-        self._told = {asked.correlation: asked.told for asked in conversation}
+    def __init__(self, conversation: list[PlannedRequest]) -> None:
+        self._reply_sizes = {planned.correlation: planned.reply_size for planned in conversation}
         self._unread = b""
         self.received = b""
         self.to_send = b""
@@ -159,15 +159,18 @@ class Broker:
             frame, self._unread = self._unread[4:end], self._unread[end:]
             correlation = int.from_bytes(frame[4:8], "big", signed=True)
             if frame[:2] != b"\0\0":
-                self.to_send += reply(correlation, b"t" * self._told.get(correlation, 0))
+                self.to_send += reply(correlation, b"t" * self._reply_sizes.get(correlation, 0))
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> list[Asked]:
+def conversations(draw: st.DrawFn) -> list[PlannedRequest]:
     """Draws requests of all kinds, some with long bodies."""
     sizes = st.integers(0, 20) | st.sampled_from((0, 300, 2000))
     some = draw(st.lists(st.tuples(st.sampled_from(Kind), sizes, sizes), max_size=12))
-    return [Asked(kind, number, asked, told) for number, (kind, asked, told) in enumerate(some)]
+    return [
+        PlannedRequest(kind, number, request_size, reply_size)
+        for number, (kind, request_size, reply_size) in enumerate(some)
+    ]
 
 
 cuts = st.lists(st.integers(1, 12) | st.integers(1, 3000), min_size=1, max_size=6)
@@ -175,18 +178,20 @@ turns = st.lists(st.booleans(), min_size=1, max_size=6).filter(any)
 
 
 @given(conversations(), cuts, cuts, turns)
-@example([Asked(Kind.PASSED, 0, 0, 9), Asked(Kind.ANSWERED, 1, 0, 0)], [3000], [3], [True, False])
-@example([Asked(kind, number, 5, 5) for number, kind in enumerate(Kind)], [1], [1], [True])
-@example([Asked(kind, number, 5, 5) for number, kind in enumerate(reversed(Kind))], [3000], [3000], [True, False])
+@example([PlannedRequest(Kind.PASSED, 0, 0, 9), PlannedRequest(Kind.ANSWERED, 1, 0, 0)], [3000], [3], [True, False])
+@example([PlannedRequest(kind, number, 5, 5) for number, kind in enumerate(Kind)], [1], [1], [True])
+@example(
+    [PlannedRequest(kind, number, 5, 5) for number, kind in enumerate(reversed(Kind))], [3000], [3000], [True, False]
+)
 def test_nothing_is_lost_doubled_or_out_of_order(
-    conversation: list[Asked], client_cuts: list[int], broker_cuts: list[int], schedule: list[bool]
+    conversation: list[PlannedRequest], client_cuts: list[int], broker_cuts: list[int], schedule: list[bool]
 ) -> None:
     """For any mix of requests and chunks, both sides get every byte once and in order, and the dispatcher every noted
     reply.
     """
     dispatcher = AnyOrderDispatcher()
     play, broker = SessionDriver(dispatcher), Broker(conversation)
-    to_send, received = b"".join(asked.frame for asked in conversation), b""
+    to_send, received = b"".join(planned.frame for planned in conversation), b""
     client_sizes, broker_sizes = cycle(client_cuts), cycle(broker_cuts)
     for of_client in cycle(schedule):
         if not (to_send or broker.to_send):
@@ -205,9 +210,9 @@ def test_nothing_is_lost_doubled_or_out_of_order(
             received += to_client(commands)
             broker.feed(to_upstream(commands))
 
-    assert broker.received == b"".join(asked.forwarded for asked in conversation)
-    assert received == b"".join(asked.answered for asked in conversation)
-    assert dispatcher.shown == [note for asked in conversation for note in asked.shown]
+    assert broker.received == b"".join(planned.forwarded for planned in conversation)
+    assert received == b"".join(planned.answered for planned in conversation)
+    assert dispatcher.shown == [note for planned in conversation for note in planned.shown]
     assert play.session.held_bytes == 0
     assert play.session.should_read_client
     assert play.client_closed() == [ShutUpstream()]

@@ -82,20 +82,20 @@ def test_pause_is_per_connection_and_fetch_only() -> None:
 def test_short_reply_is_copied_whole(size: int) -> None:
     """The dispatcher gets a whole copy of a short reply, however the reply is cut."""
     play = SessionDriver(dispatcher := ObservingDispatcher(FrameAction.COPY))
-    told = reply(7, b"partitions")
-    assert fetch(play, 7, pieces(told, size)) == told
-    assert dispatcher.seen == [("whole", told[4:])]
+    reply_frame = reply(7, b"partitions")
+    assert fetch(play, 7, pieces(reply_frame, size)) == reply_frame
+    assert dispatcher.seen == [("whole", reply_frame[4:])]
 
 
 def test_long_reply_head_is_peeked() -> None:
     """The dispatcher gets the first chunk of a long reply, and no byte is held."""
     play = SessionDriver(dispatcher := ObservingDispatcher(FrameAction.PEEK))
-    told = reply(7, bytes(1000))
+    reply_frame = reply(7, bytes(1000))
     play.client(request(FETCH, 7))
-    for chunk in pieces(told, 100):
+    for chunk in pieces(reply_frame, 100):
         assert play.upstream(chunk) == [ToClient(chunk)]
         assert play.session.held_bytes == 0
-    assert dispatcher.seen == [("begun", told[4:100])]
+    assert dispatcher.seen == [("begun", reply_frame[4:100])]
 
 
 def test_peeked_head_ends_with_its_reply() -> None:

@@ -33,8 +33,8 @@ def gateway() -> Line:
 def test_tls_passes_if_broker_speaks_tls(cut: int, answer: bytes) -> None:
     """A TLS connection passes unparsed in both directions if the broker answers in TLS."""
     line = sidecar()
-    said = [*line.client(HELLO[:cut]), *(line.client(HELLO[cut:]) if cut < len(HELLO) else [])]
-    assert b"".join(command.data for command in said if isinstance(command, ToUpstream)) == HELLO
+    commands = [*line.client(HELLO[:cut]), *(line.client(HELLO[cut:]) if cut < len(HELLO) else [])]
+    assert b"".join(command.data for command in commands if isinstance(command, ToUpstream)) == HELLO
     assert line.upstream(answer) == [ToClient(answer)]
     for _ in range(3):
         assert line.client(b"anything") == [ToUpstream(b"anything")]

@@ -21,7 +21,7 @@ from group_sidecar.proxy.dataplane.session import DEFERRED_COST, FORGOTTEN_WORK_
 from group_sidecar.proxy.dataplane.tls_endpoint import MAX_RECORDS, TlsEndpoint, TlsState
 from tests.certificates import Authority
 from tests.proxy.dataplane.playbook import reply
-from tests.proxy.dataplane.test_fast_path import PASSED, SHOWN, Step, World, asked, play, steps
+from tests.proxy.dataplane.test_fast_path import PASSED, SHOWN, Step, World, play, request_frame, steps
 
 fast_path = pytest.importorskip("group_sidecar.proxy.dataplane.fast_path")  # As in test_fast_path.
 
@@ -115,9 +115,16 @@ def tls_world(contexts: Contexts, outbox: Any, *, walks: bool = False) -> Iterat
 
 @given(script=steps)
 @settings(max_examples=30)
-@example(script=[("client", asked(SHOWN, 1, 5)), ("broker", 8), ("client", asked(PASSED, 2, 600)), ("broker", 600)])
-@example(script=[("client", asked(PASSED, 1, 5)), ("client ends", None), ("broker", 8)])
-@example(script=[("client", asked(PASSED, 1, 5)), ("broker goes", None)])
+@example(
+    script=[
+        ("client", request_frame(SHOWN, 1, 5)),
+        ("broker", 8),
+        ("client", request_frame(PASSED, 2, 600)),
+        ("broker", 600),
+    ]
+)
+@example(script=[("client", request_frame(PASSED, 1, 5)), ("client ends", None), ("broker", 8)])
+@example(script=[("client", request_frame(PASSED, 1, 5)), ("broker goes", None)])
 def test_all_ways_behave_alike(contexts: Contexts, script: list[Step]) -> None:
     """After any script of steps, all four ways of forwarding show the same state and plain bytes."""
     with ExitStack() as stack:
@@ -162,14 +169,14 @@ def test_key_update_is_answered_in_order(contexts: Contexts, outbox: Any) -> Non
         assert world.connection.client._tls.cipher()[0] == "TLS_AES_256_GCM_SHA384"  # type: ignore[attr-defined]
         keys = client_keys(contexts)
         peer: Any = world.client
-        peer.socket.sendall(keys.record(APPLICATION_DATA, asked(PASSED, 1, 5)))
+        peer.socket.sendall(keys.record(APPLICATION_DATA, request_frame(PASSED, 1, 5)))
         world.go()
         world.broker.sendall(world.owed(8))
         world.way.upstream_ready(EPOLLIN)
         peer.socket.sendall(keys.record(HANDSHAKE, bytes([KEY_UPDATE, 0, 0, 1, 1])))
         world.way.client_ready(EPOLLIN)
         world.leave()
-        peer.socket.sendall(keys.updated().record(APPLICATION_DATA, asked(PASSED, 2, 5)))
+        peer.socket.sendall(keys.updated().record(APPLICATION_DATA, request_frame(PASSED, 2, 5)))
         world.go()
         world.broker.sendall(world.owed(8))
         world.go()
@@ -209,13 +216,13 @@ def test_a_flood_of_key_updates_is_read_in_turns(contexts: Contexts, outbox: Any
     with tls_world(contexts, outbox) as world:
         sent, keys = key_updates(client_keys(contexts), 4 * MAX_RECORDS, demands_reply=False)
         peer: Any = world.client
-        peer.socket.sendall(sent + keys.record(APPLICATION_DATA, asked(PASSED, 1, 5)))
+        peer.socket.sendall(sent + keys.record(APPLICATION_DATA, request_frame(PASSED, 1, 5)))
         world.connection.client.read_size = MAX_READ_BYTES
         world.way.client_ready(EPOLLIN)
         assert world.connection.client.read_ahead_bytes > 0
         assert world.connection.session.takes_turns
         world.go()
-        assert bytes(world.to_broker) == asked(PASSED, 1, 5)
+        assert bytes(world.to_broker) == request_frame(PASSED, 1, 5)
 
 
 @pytest.mark.parametrize("outbox", [TOGETHER, None], ids=["compiled", "not compiled"])
@@ -235,13 +242,13 @@ def test_client_with_control_records_is_read_in_turns(contexts: Contexts, outbox
     with tls_world(contexts, outbox) as world:
         sent, keys = key_updates(client_keys(contexts), COSTLY_RECORDS, demands_reply=False)
         peer: Any = world.client
-        peer.socket.sendall(sent + keys.record(APPLICATION_DATA, asked(PASSED, 1, 5)))
+        peer.socket.sendall(sent + keys.record(APPLICATION_DATA, request_frame(PASSED, 1, 5)))
         world.way.client_ready(EPOLLIN)
         world.leave()
         assert world.connection.session.takes_turns
         assert not world.connection.session.can_use_fast_path
         world.go()
-        assert bytes(world.to_broker) == asked(PASSED, 1, 5)
+        assert bytes(world.to_broker) == request_frame(PASSED, 1, 5)
 
 
 @pytest.mark.parametrize("outbox", [TOGETHER, ONE_BY_ONE, None], ids=["together", "one by one", "not compiled"])
@@ -251,7 +258,7 @@ def test_reply_after_control_records_counts_as_work(contexts: Contexts, outbox: 
     The work of the records alone would be forgotten when the client asks again.
     """
     with tls_world(contexts, outbox) as world:
-        world.client.sendall(asked(SHOWN, 1, 5))
+        world.client.sendall(request_frame(SHOWN, 1, 5))
         world.go()
         sent, keys = key_updates(broker_keys(contexts), COSTLY_RECORDS, demands_reply=False)
         peer: Any = world.broker
@@ -260,7 +267,7 @@ def test_reply_after_control_records_counts_as_work(contexts: Contexts, outbox: 
         world.leave()
         too_much = COSTLY_RECORDS * CONTROL_RECORD_COST - MAX_UNCOUNTED_WORK
         world.rounds.now += (too_much + DEFERRED_COST // 2) / FORGOTTEN_WORK_PER_SECOND
-        world.client.sendall(asked(PASSED, 2, 5))
+        world.client.sendall(request_frame(PASSED, 2, 5))
         world.way.client_ready(EPOLLIN)
         world.rounds.take_turns()
         assert world.connection.session.takes_turns

@@ -21,8 +21,8 @@ from group_sidecar.proxy.handlers.relay import BrokerRequest
 
 def release(fetch: int, describe: int, list_groups: int, **others: int) -> Versions:
     """The versions that a release offers: for each API, from 0 to the given newest version."""
-    asked = {"OFFSET_FETCH": fetch, "DESCRIBE_GROUPS": describe, "LIST_GROUPS": list_groups}
-    return {int(ApiKey[name]): (0, newest) for name, newest in (asked | others).items()}
+    answers = {"OFFSET_FETCH": fetch, "DESCRIBE_GROUPS": describe, "LIST_GROUPS": list_groups}
+    return {int(ApiKey[name]): (0, newest) for name, newest in (answers | others).items()}
 
 
 RELEASES: Mapping[str, Versions] = {
@@ -53,12 +53,12 @@ class OldBroker:
     groups: Mapping[str, GroupView]
     asked: list[BrokerRequest] = field(default_factory=list)
 
-    def answer(self, asked: BrokerRequest) -> Any:
+    def answer(self, question: BrokerRequest) -> Any:
         """The reply to a request. Asserts that the request and the reply can be encoded in the request's version."""
-        request, version = asked
-        self.asked.append(asked)
+        request, version = question
+        self.asked.append(question)
         lowest, highest = self.offers[request.KEY]
-        assert lowest <= version <= highest, asked
+        assert lowest <= version <= highest, question
         assert decode(type(request), version, encode(request, version)) == request
         response = APIS[request.KEY].response
         return decode(response, version, encode(self._answer(request, version), version))
@@ -73,11 +73,11 @@ class OldBroker:
         assert isinstance(request, OffsetFetchRequest)
         if version == 1 and not request.topics:
             request = replace(request, topics=None)  # In version 1, no topics means all topics.
-        told = group_replies.offset_fetch(
+        response = group_replies.offset_fetch(
             request, version, self._views(group_replies.groups_asked(request, version)), {}
         )
-        assert told is not None
-        return told
+        assert response is not None
+        return response
 
     def listed(self) -> ListGroupsResponse:
         """The reply with all groups that are not Dead, with the fields of the newest version."""
@@ -95,8 +95,8 @@ class OldBroker:
 
     def described(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
         """The reply of `group_replies.describe_groups` to a client that is authorized for all operations."""
-        asked = request.include_authorized_operations
-        allowed = group_replies.ALL_OPERATIONS if asked else group_replies.OPERATIONS_UNKNOWN
+        operations = request.include_authorized_operations
+        allowed = group_replies.ALL_OPERATIONS if operations else group_replies.OPERATIONS_UNKNOWN
         return group_replies.describe_groups(request, version, self._views(request.groups), operations=allowed)
 
     def _views(self, groups: Iterable[str]) -> Mapping[str, GroupView]:

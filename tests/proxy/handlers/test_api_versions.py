@@ -33,17 +33,17 @@ def ranges_of(reply: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
 
 def test_only_inspected_versions_are_capped() -> None:
     """Only inspected APIs beyond their described versions are capped. The rest of the offer is unchanged."""
-    told = offering(JOIN_GROUP=(0, 99), METADATA=(2, 5), FETCH=(4, 99), HEARTBEAT=(0, 99), **BOTH)
-    offered = offered_api_versions(told, INSPECTED, {}, gateway=False, serve=True)
-    assert ranges_of(offered) == ranges_of(told) | {"JOIN_GROUP": (0, APIS[ApiKey.JOIN_GROUP].versions[-1])}
-    assert replace(offered, api_keys=()) == replace(told, api_keys=())
+    offer = offering(JOIN_GROUP=(0, 99), METADATA=(2, 5), FETCH=(4, 99), HEARTBEAT=(0, 99), **BOTH)
+    offered = offered_api_versions(offer, INSPECTED, {}, gateway=False, serve=True)
+    assert ranges_of(offered) == ranges_of(offer) | {"JOIN_GROUP": (0, APIS[ApiKey.JOIN_GROUP].versions[-1])}
+    assert replace(offered, api_keys=()) == replace(offer, api_keys=())
     assert all(version.unknown_tags == ((9, b"kept"),) for version in offered.api_keys)
 
 
 def test_described_offer_is_unchanged() -> None:
     """An offer within the described versions is unchanged."""
-    told = offering(JOIN_GROUP=(2, 9), METADATA=(0, 13), FETCH=(4, 99), **BOTH)
-    assert offered_api_versions(told, INSPECTED, {}, gateway=False, serve=True) == told
+    offered = offering(JOIN_GROUP=(2, 9), METADATA=(0, 13), FETCH=(4, 99), **BOTH)
+    assert offered_api_versions(offered, INSPECTED, {}, gateway=False, serve=True) == offered
 
 
 def test_undescribed_range_keeps_lowest_version() -> None:
@@ -62,18 +62,18 @@ def test_undescribed_api_is_not_capped() -> None:
 
 def test_gateway_offers_known_apis_only() -> None:
     """A gateway offers only APIs and versions that are known to carry no unhandled addresses."""
-    told = offering(DELETE_TOPICS=(0, 99), DESCRIBE_QUORUM=(0, 2), LEADER_AND_ISR=(0, 7), JOIN_GROUP=(20, 25))
+    offer = offering(DELETE_TOPICS=(0, 99), DESCRIBE_QUORUM=(0, 2), LEADER_AND_ISR=(0, 7), JOIN_GROUP=(20, 25))
     unknown = ApiVersion(api_key=95, min_version=0, max_version=0)
-    told = replace(told, api_keys=(*told.api_keys, unknown))
-    offered = offered_api_versions(told, INSPECTED, {}, gateway=True, serve=False)
+    offer = replace(offer, api_keys=(*offer.api_keys, unknown))
+    offered = offered_api_versions(offer, INSPECTED, {}, gateway=True, serve=False)
     assert ranges_of(offered) == {"DELETE_TOPICS": (0, 6), "DESCRIBE_QUORUM": (0, 2)}
 
 
 def test_gateway_caps_fetch_version() -> None:
     """A gateway offers Fetch up to the last version whose addresses it can replace."""
     assert GATEWAY_VERSIONS[ApiKey.FETCH] == 18
-    told = offering(FETCH=(4, 19), **BOTH)
-    assert ranges_of(offered_api_versions(told, INSPECTED, {}, gateway=True, serve=True))["FETCH"] == (
+    offered = offering(FETCH=(4, 19), **BOTH)
+    assert ranges_of(offered_api_versions(offered, INSPECTED, {}, gateway=True, serve=True))["FETCH"] == (
         4,
         18,
     )
@@ -97,6 +97,6 @@ def test_served_apis_fill_the_offer(serve: bool, has: dict[str, tuple[int, int]]
 @pytest.mark.parametrize("version", ApiVersionsResponse.VERSIONS)
 def test_rewritten_offer_encodes_in_every_version(version: int) -> None:
     """A rewritten offer can be encoded and decoded in every ApiVersions version."""
-    told = brought_down(offering(JOIN_GROUP=(0, 99)), version)
-    offered = offered_api_versions(told, INSPECTED, {}, gateway=True, serve=True)
+    offer = brought_down(offering(JOIN_GROUP=(0, 99)), version)
+    offered = offered_api_versions(offer, INSPECTED, {}, gateway=True, serve=True)
     assert decode(ApiVersionsResponse, version, encode(offered, version)) == offered

@@ -19,7 +19,7 @@ from tests.proxy.dataplane.playbook import EPOCH, access_of, broker_state, compl
 DESCRIBING = DescribeGroupsRequest(groups=("g",))
 
 
-def asked(state: BrokerState, request: Struct, version: int = 0) -> RequestOutcome:
+def outcome_of(state: BrokerState, request: Struct, version: int = 0) -> RequestOutcome:
     """Returns the outcome of a question that is left to the broker."""
     replies = ApiTable(state, access_of(state), make_reply_builder(state), Disconnector()).replies
     questions = BrokerQuestions(state.copy, state.versions, state.authorization, replies, state.traffic)
@@ -29,7 +29,7 @@ def asked(state: BrokerState, request: Struct, version: int = 0) -> RequestOutco
 
 def test_question_is_forwarded_and_teaches_the_copy() -> None:
     """A question is forwarded, and its reply is handled."""
-    outcome = asked(complete_state(), DESCRIBING)
+    outcome = outcome_of(complete_state(), DESCRIBING)
     assert isinstance(outcome, Forward)
     assert isinstance(outcome.pending, PendingReply)
     assert outcome.pending.api_key == ApiKey.DESCRIBE_GROUPS
@@ -37,20 +37,20 @@ def test_question_is_forwarded_and_teaches_the_copy() -> None:
 
 def test_other_question_passes_unread() -> None:
     """A reply that says nothing about groups is not read."""
-    assert isinstance(asked(complete_state(), MetadataRequest(topics=())), Pass)
+    assert isinstance(outcome_of(complete_state(), MetadataRequest(topics=())), Pass)
 
 
 @pytest.mark.parametrize(("state", "outcome"), [(complete_state(), Pass), (broker_state(), Forward)])
 def test_list_is_read_where_it_teaches(state: BrokerState, outcome: type[RequestOutcome]) -> None:
     """The list of groups is decoded only if the copy learns groups or rights from it."""
-    assert isinstance(asked(state, ListGroupsRequest()), outcome)
+    assert isinstance(outcome_of(state, ListGroupsRequest()), outcome)
 
 
 def test_added_version_is_translated() -> None:
     """A question in a version that the broker lacks is asked in a version that it has, and counted."""
     state = complete_state()
     state.versions.learn({ApiKey.DESCRIBE_GROUPS: (0, 1)})
-    outcome = asked(state, DESCRIBING, 2)
+    outcome = outcome_of(state, DESCRIBING, 2)
     assert isinstance(outcome, AnswerInOrder)
     [(frame, pending)] = outcome.inject
     assert frame[4:8] == ApiKey.DESCRIBE_GROUPS.to_bytes(2, "big") + (1).to_bytes(2, "big")

@@ -105,10 +105,10 @@ def test_broker_refusals_without_policy() -> None:
     line.exchange(joining(), refused_join(25), 3)
     line.exchange(committing("short", "long", "long"), committed(0, 12, 12), 3)
     heartbeat = ConsumerGroupHeartbeatRequest(group_id="n", member_id="m", member_epoch=0)
-    told = ConsumerGroupHeartbeatResponse(
+    response = ConsumerGroupHeartbeatResponse(
         throttle_time_ms=0, error_code=81, error_message="full", member_id=None, member_epoch=0, heartbeat_interval_ms=0
     )
-    line.exchange(heartbeat, told, 0)
+    line.exchange(heartbeat, response, 0)
     assert of_both(state) == {FULL: 2, TOO_LONG: 1}
     assert state.traffic.policy_rejections == state.traffic.policy_audits == {}
 

@@ -46,7 +46,7 @@ def answers(**settings: Any) -> dict[str, Any]:
 
 def described(*members: str, host: str = SIDECAR) -> DescribeGroupsResponse:
     """Returns the broker's description of group "g"."""
-    told = tuple(
+    described_members = tuple(
         DescribedGroupMember(
             member_id=member,
             client_id=member,
@@ -57,7 +57,12 @@ def described(*members: str, host: str = SIDECAR) -> DescribeGroupsResponse:
         for member in members
     )
     group = DescribedGroup(
-        error_code=0, group_id="g", group_state="Stable", protocol_type="", protocol_data="range", members=told
+        error_code=0,
+        group_id="g",
+        group_state="Stable",
+        protocol_type="",
+        protocol_data="range",
+        members=described_members,
     )
     return DescribeGroupsResponse(groups=(group,))
 
@@ -72,7 +77,7 @@ def members(state: BrokerState, at: float = 100) -> list[MemberView]:
     return list(state.copy.manager.view("g", EPOCH + at).members)
 
 
-def asked(line: Line, question: Struct, version: int, reply: Struct) -> Any:
+def ask_broker(line: Line, question: Struct, version: int, reply: Struct) -> Any:
     """Sends a question that goes to the broker. Returns the reply that the client gets."""
     frame = line.frame(question, version)
     assert line.client(frame) == [ToUpstream(frame)]
@@ -86,11 +91,11 @@ def test_broker_reply_gets_client_hosts(version: int) -> None:
     """
     state = complete_state()
     line, *_ = stable_group(state, "a", "b")
-    told = described("a", "b", "stranger")
-    reply = asked(line, OPERATIONS, version, told)
+    response = described("a", "b", "stranger")
+    reply = ask_broker(line, OPERATIONS, version, response)
     assert hosts(reply) == [CLIENT, CLIENT, SIDECAR]
     there = tuple(replace(member, client_host=SIDECAR) for member in reply.groups[0].members)
-    assert replace(reply.groups[0], members=there) == told.groups[0]
+    assert replace(reply.groups[0], members=there) == response.groups[0]
     known = [(member.client_host, member.broker_host) for member in members(state)]
     assert known == [(CLIENT, SIDECAR), (CLIENT, SIDECAR), (SIDECAR, SIDECAR)]
     assert state.traffic.decode_failures == {}
@@ -108,8 +113,8 @@ def test_trailing_bytes_survive_host_rewrite() -> None:
     line.sends(OPERATIONS, 4)
     frame = encode_reply(described("a"), 4, line._correlation) + b"more"
     back = line.upstream((len(frame) - 4).to_bytes(4, "big") + frame[4:])
-    told = encode_reply(described("a", host=CLIENT), 4, line._correlation) + b"more"
-    assert back == [ToClient((len(told) - 4).to_bytes(4, "big") + told[4:])]
+    reply = encode_reply(described("a", host=CLIENT), 4, line._correlation) + b"more"
+    assert back == [ToClient((len(reply) - 4).to_bytes(4, "big") + reply[4:])]
 
 
 @pytest.mark.parametrize(
@@ -140,8 +145,8 @@ def test_translated_reply_has_configured_hosts(setting: str, host: str) -> None:
     state.versions.learn({ApiKey.DESCRIBE_GROUPS: (0, 0), ApiKey.LIST_GROUPS: (0, 0)})
     Line(state).sends(joining(), 3)  # Now only the broker knows the host.
     assert to_upstream(line.sends(QUESTION, 5))
-    told = line.broker_replies(described("a", "stranger"), 0, RELAY_CORRELATION)
-    assert hosts(line.reads_reply(told, QUESTION, 5)) == [host, SIDECAR]
+    reply = line.broker_replies(described("a", "stranger"), 0, RELAY_CORRELATION)
+    assert hosts(line.reads_reply(reply, QUESTION, 5)) == [host, SIDECAR]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -150,7 +155,7 @@ def test_local_answer_has_same_hosts_as_broker(version: int) -> None:
     line, *_ = stable_group(complete_state(), "a", "b")
     first = line.reads_reply(line.sends(QUESTION, version), QUESTION, version)
     assert hosts(first) == [CLIENT, CLIENT]
-    assert hosts(asked(line, OPERATIONS, version, described("a", "b"))) == hosts(first)
+    assert hosts(ask_broker(line, OPERATIONS, version, described("a", "b"))) == hosts(first)
     assert hosts(line.reads_reply(line.sends(QUESTION, version), QUESTION, version)) == hosts(first)
 
 
@@ -184,7 +189,7 @@ def test_cached_answer_follows_member_host() -> None:
 def consumer_described(*members: str) -> ConsumerGroupDescribeResponse:
     """Returns the broker's description of group "g"."""
     nothing = Assignment(topic_partitions=())
-    told = tuple(
+    described_members = tuple(
         Member(
             member_id=member,
             member_epoch=1,
@@ -203,7 +208,7 @@ def consumer_described(*members: str) -> ConsumerGroupDescribeResponse:
         group_epoch=1,
         assignment_epoch=1,
         assignor_name="uniform",
-        members=told,
+        members=described_members,
     )
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=(group,))
 
@@ -218,5 +223,5 @@ def test_consumer_group_reply_hosts(setting: str, host: str) -> None:
     )
     line.exchange(beat, beaten, 0)
     question = ConsumerGroupDescribeRequest(group_ids=("g",), include_authorized_operations=False)
-    reply = asked(line, question, 0, consumer_described("a", "stranger"))
+    reply = ask_broker(line, question, 0, consumer_described("a", "stranger"))
     assert hosts(reply) == [host, SIDECAR]

@@ -108,8 +108,8 @@ def test_trailing_bytes_pass(key: int, version: int) -> None:
     line = Line(state)
     frame = framed(line.frame(asking(key, version), version)[4:] + b"more")
     assert line.client(frame) == [ToUpstream(frame)]
-    told = framed(encode_reply(telling(key, version), version, 1)[4:] + b"more")
-    assert line.upstream(told) == [ToClient(told)]
+    reply_frame = framed(encode_reply(telling(key, version), version, 1)[4:] + b"more")
+    assert line.upstream(reply_frame) == [ToClient(reply_frame)]
     assert state.traffic.decode_failures == {}
 
 
@@ -166,11 +166,12 @@ def test_commit_by_topic_id_is_applied() -> None:
     """A commit by topic id is applied under the topic names that the copy knows."""
     state = complete_state()
     commit = asking(ApiKey.OFFSET_COMMIT, 10, group_id="g")
-    told = telling(ApiKey.OFFSET_COMMIT, 10)
+    response = telling(ApiKey.OFFSET_COMMIT, 10)
     answered = tuple(
-        replace(topic, partitions=tuple(replace(p, error_code=0) for p in topic.partitions)) for topic in told.topics
+        replace(topic, partitions=tuple(replace(p, error_code=0) for p in topic.partitions))
+        for topic in response.topics
     )
-    asked = tuple(
+    topics = tuple(
         replace(
             topic,
             topic_id=answer.topic_id,
@@ -182,7 +183,7 @@ def test_commit_by_topic_id_is_applied() -> None:
         for topic, answer in zip(commit.topics, answered, strict=True)
     )
     state.topic_names.learn({topic.topic_id: f"t{number}" for number, topic in enumerate(answered)})
-    Line(state).exchange(replace(commit, topics=asked), replace(told, topics=answered), 10)
+    Line(state).exchange(replace(commit, topics=topics), replace(response, topics=answered), 10)
     assert {topic for topic, _ in state.copy.manager.view("g", EPOCH + 100).offsets} == {"t0", "t1"}
 
 
@@ -200,8 +201,8 @@ def test_truncated_request_marks_group(key: int, version: int) -> None:
     if key not in DEFERRED_APIS:
         assert state.traffic.decode_failures == {key: 1}
         assert_marked(state, key)
-    told = reply(1, b"whatever")
-    assert line.upstream(told) == [ToClient(told)]
+    reply_frame = reply(1, b"whatever")
+    assert line.upstream(reply_frame) == [ToClient(reply_frame)]
     assert state.traffic.decode_failures == {key: 1}
     assert_marked(state, key)
 
@@ -272,8 +273,8 @@ def test_truncated_reply_marks_group(key: int, version: int) -> None:
     line = Line(state)
     question = line.frame(asking(key, version, group_id="g", groups_names=("g",)), version)
     assert line.client(question) == [ToUpstream(question)]
-    told = framed(encode_reply(telling(key, version), version, 1)[4:-1])
-    assert line.upstream(told) == [ToClient(told)]
+    reply_frame = framed(encode_reply(telling(key, version), version, 1)[4:-1])
+    assert line.upstream(reply_frame) == [ToClient(reply_frame)]
     assert state.traffic.decode_failures == {key: 1}
     marked = FallbackReason.IN_DOUBT if key == ApiKey.SYNC_GROUP else FallbackReason.UNDECODABLE
     assert lacking(state) is (marked if key in TRACKED_WRITES else None)
@@ -296,9 +297,9 @@ def test_decoding_fault_does_not_stop_bytes(
     frame = line.frame(asking(ApiKey.JOIN_GROUP, 4), 4)
     assert line.client(frame) == [ToUpstream(frame)]
     assert state.traffic.decode_failures == {ApiKey.HEARTBEAT: 1, ApiKey.JOIN_GROUP: 1}
-    told = capsys.readouterr().out
-    assert told.count("a fault of ours") >= 2
-    assert "Traceback" in told
+    output = capsys.readouterr().out
+    assert output.count("a fault of ours") >= 2
+    assert "Traceback" in output
 
 
 def test_repeated_decode_failure_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,8 +370,10 @@ def test_overlong_reply_marks_group() -> None:
     stable_group(state, "m1")
     line = Line(state)
     line.sends(asking(ApiKey.OFFSET_COMMIT, 8, group_id="g"), 8)
-    told = reply(1, bytes(1100))
-    assert [line.upstream(piece) for piece in pieces(told, 100)] == [[ToClient(piece)] for piece in pieces(told, 100)]
+    reply_frame = reply(1, bytes(1100))
+    assert [line.upstream(piece) for piece in pieces(reply_frame, 100)] == [
+        [ToClient(piece)] for piece in pieces(reply_frame, 100)
+    ]
     assert state.traffic.decode_failures == {ApiKey.OFFSET_COMMIT: 1}
     assert lacking(state) is FallbackReason.UNDECODABLE
 
@@ -380,9 +383,9 @@ def test_longest_inspected_reply_is_held() -> None:
     state = broker_state(limits={"inspected_frame": 1024})
     line = Line(state)
     line.sends(asking(ApiKey.OFFSET_COMMIT, 8), 8)
-    told = reply(1, bytes(1020))
-    assert line.upstream(told[:-1]) == []
-    assert line.upstream(told[-1:]) == [ToClient(told)]
+    reply_frame = reply(1, bytes(1020))
+    assert line.upstream(reply_frame[:-1]) == []
+    assert line.upstream(reply_frame[-1:]) == [ToClient(reply_frame)]
 
 
 # Requests with an unknown effect.
@@ -434,7 +437,7 @@ def committing() -> Any:
 
 
 def committed() -> Any:
-    told = telling(ApiKey.OFFSET_COMMIT, 7)
+    response = telling(ApiKey.OFFSET_COMMIT, 7)
     topics = tuple(
         replace(
             template,
@@ -444,9 +447,9 @@ def committed() -> Any:
                 for p in topic.partitions
             ),
         )
-        for template, topic in zip(told.topics, committing().topics, strict=True)
+        for template, topic in zip(response.topics, committing().topics, strict=True)
     )
-    return replace(told, topics=topics)
+    return replace(response, topics=topics)
 
 
 def test_connection_end_without_pending_replies() -> None:

@@ -77,8 +77,8 @@ def test_enforced_policy_closes_opaque_mechanism(mode: str, closed: bool) -> Non
     """
     line = Line(broker_state(policies={"group_max_size": {"limit": 1, "mode": mode}}))
     line.sends(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 0)
-    told = encode_reply(SaslHandshakeResponse(error_code=0, mechanisms=()), 0, 1)
-    assert (line.upstream(told) == [Close(CloseReason.UNREADABLE)]) is closed
+    reply_frame = encode_reply(SaslHandshakeResponse(error_code=0, mechanisms=()), 0, 1)
+    assert (line.upstream(reply_frame) == [Close(CloseReason.UNREADABLE)]) is closed
 
 
 @pytest.mark.parametrize("key", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
@@ -99,13 +99,13 @@ def test_no_raw_tokens_after_refusal_or_v1(error_code: int, version: int) -> Non
     assert line.client(framed(b"")) == [Close(CloseReason.BAD_FRAME_LENGTH)]
 
 
-@pytest.mark.parametrize(("body", "told"), [(b"\0\x63PLAIN", b"\0\0\0\0\0\0"), (b"\0\5PLAIN", b"\0")])
-def test_unreadable_handshake_makes_opaque(body: bytes, told: bytes) -> None:
+@pytest.mark.parametrize(("body", "reply_body"), [(b"\0\x63PLAIN", b"\0\0\0\0\0\0"), (b"\0\5PLAIN", b"\0")])
+def test_unreadable_handshake_makes_opaque(body: bytes, reply_body: bytes) -> None:
     """A handshake with an unreadable request or reply counts as a decode failure and makes the connection opaque."""
     state = broker_state()
     line, frame = Line(state), request(ApiKey.SASL_HANDSHAKE, 1, body=body)
     assert line.client(frame) == [ToUpstream(frame)]
-    assert line.upstream(reply(1, told)) == [ToClient(reply(1, told))]
+    assert line.upstream(reply(1, reply_body)) == [ToClient(reply(1, reply_body))]
     assert line.client(b"anything") == [ToUpstream(b"anything")]
     assert state.traffic.decode_failures == {ApiKey.SASL_HANDSHAKE: 1}
 
@@ -123,9 +123,9 @@ def test_overlong_handshake_makes_opaque() -> None:
 
 
 def names(version: int, topics: int = 1) -> MetadataResponse:
-    told = telling(ApiKey.METADATA, version)
-    named = replace(told.topics[0], topic_id=TOPIC_ID, name="t")
-    return brought_down(replace(told, topics=(named,) * topics), version)  # type: ignore[no-any-return]
+    response = telling(ApiKey.METADATA, version)
+    named = replace(response.topics[0], topic_id=TOPIC_ID, name="t")
+    return brought_down(replace(response, topics=(named,) * topics), version)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("version", MetadataResponse.VERSIONS)
@@ -139,11 +139,11 @@ def test_metadata_passes_and_teaches_topic_names(version: int) -> None:
 
 def test_long_metadata_streams() -> None:
     state = broker_state()
-    line, told = Line(state), encode_reply(names(12, topics=2000), 12, 1)
+    line, reply_frame = Line(state), encode_reply(names(12, topics=2000), 12, 1)
     line.sends(MetadataRequest(topics=()), 12)
-    assert len(told) > LARGEST_METADATA
-    assert line.upstream(told[:1000]) == [ToClient(told[:1000])]
-    assert line.upstream(told[1000:]) == [ToClient(told[1000:])]
+    assert len(reply_frame) > LARGEST_METADATA
+    assert line.upstream(reply_frame[:1000]) == [ToClient(reply_frame[:1000])]
+    assert line.upstream(reply_frame[1000:]) == [ToClient(reply_frame[1000:])]
     assert state.traffic.decode_failures == {}
     assert state.topic_names.by_id == {}
 
@@ -153,8 +153,8 @@ def test_addresses_are_not_read_without_gateway(key: int) -> None:
     """Without a gateway, replies with addresses pass without being held."""
     line, version = Line(broker_state()), APIS[key].versions[-1]
     assert line.client(request(key, 1, version=version, body=b"\0\0\xff\xff"))
-    told = encode_reply(telling(key, version), version, 1)
-    assert line.upstream(told[:20]) == [ToClient(told[:20])]
+    reply_frame = encode_reply(telling(key, version), version, 1)
+    assert line.upstream(reply_frame[:20]) == [ToClient(reply_frame[:20])]
 
 
 # Rewriting of a gateway.
@@ -165,7 +165,7 @@ def gateway(**settings: Any) -> BrokerState:
     return broker_state(advertise=lambda node, host, port: ("gateway", 20_000 + abs(node)), **settings)
 
 
-def asked(line: Line, key: int, version: int) -> None:
+def send_request(line: Line, key: int, version: int) -> None:
     """Sends a request of this API. A Produce request has acks=-1."""
     assert line.client(request(key, 1, version=version, body=b"\0\0\xff\xff" if version >= 9 else b"\xff\xff" * 2))
 
@@ -176,18 +176,18 @@ def asked(line: Line, key: int, version: int) -> None:
 def test_gateway_rewrites_only_addresses(key: int, version: int) -> None:
     """A gateway rewrites the addresses in every version of each reply and leaves all other bytes unchanged."""
     state = gateway()
-    line, told = Line(state), telling(key, version)
-    asked(line, key, version)
+    line, response = Line(state), telling(key, version)
+    send_request(line, key, version)
     tags = b"\1\7\2hi" if version >= APIS[key].response.HEADER_FLEXIBLE else b""
     header = (1).to_bytes(4, "big") + tags
-    sent = to_client(line.upstream(framed(header + encode_reply(told, version, 1)[8 + bool(tags) :] + b"rest")))
+    sent = to_client(line.upstream(framed(header + encode_reply(response, version, 1)[8 + bool(tags) :] + b"rest")))
     assert int.from_bytes(sent[:4], "big") == len(sent) - 4
     assert sent[4 : 4 + len(header)] == header
     assert sent.endswith(b"rest")
     rewritten = decode(APIS[key].response, version, sent[4 + len(header) : -4])
     assert state.advertise is not None
-    assert rewritten == address_rewrite.rewrite_addresses(told, state.advertise)
-    assert (rewritten == told) is (key == ApiKey.PRODUCE and version < 10)
+    assert rewritten == address_rewrite.rewrite_addresses(response, state.advertise)
+    assert (rewritten == response) is (key == ApiKey.PRODUCE and version < 10)
     assert state.traffic.decode_failures == {}
 
 
@@ -195,15 +195,15 @@ def test_gateway_rewrites_only_addresses(key: int, version: int) -> None:
 def test_unreadable_gateway_reply_closes(key: int, capsys: pytest.CaptureFixture[str]) -> None:
     """A gateway closes the connection if a reply is unreadable, so that no unrewritten address reaches a client."""
     version = APIS[key].versions[-1]
-    for told in (framed(encode_reply(telling(key, version), version, 1)[4:-1]), reply(1)):
+    for reply_frame in (framed(encode_reply(telling(key, version), version, 1)[4:-1]), reply(1)):
         state = gateway()
         line = Line(state)
-        asked(line, key, version)
-        assert line.upstream(told) == [Close(CloseReason.UNREADABLE)]
+        send_request(line, key, version)
+        assert line.upstream(reply_frame) == [Close(CloseReason.UNREADABLE)]
         assert state.traffic.decode_failures == {key: 1}
-        said = capsys.readouterr().out
-        assert "a reply was not understood and its connection is closed" in said
-        assert "passed on" not in said
+        output = capsys.readouterr().out
+        assert "a reply was not understood and its connection is closed" in output
+        assert "passed on" not in output
 
 
 @pytest.mark.parametrize(("keys", "closed"), [(700, False), (701, True)])
@@ -211,7 +211,7 @@ def test_gateway_closes_reply_of_many_addresses(keys: int, closed: bool) -> None
     """A gateway closes the connection instead of decoding a FindCoordinator reply with too many addresses."""
     state = gateway(limits={"inspected_elements": 100})
     line = Line(state)
-    asked(line, ApiKey.FIND_COORDINATOR, 4)
+    send_request(line, ApiKey.FIND_COORDINATOR, 4)
     found = tuple(
         Coordinator(key=f"g{n}", node_id=1, host="kafka-1", port=9092, error_code=0, error_message="")
         for n in range(keys)
@@ -225,9 +225,9 @@ def test_gateway_closes_reply_of_many_addresses(keys: int, closed: bool) -> None
 def test_gateway_closes_large_produce_reply(partitions: int, closed: bool) -> None:
     """A gateway closes the connection instead of decoding a Produce reply with too many partitions."""
     line = Line(gateway(limits={"inspected_elements": 100}))
-    asked(line, ApiKey.PRODUCE, 12)
+    send_request(line, ApiKey.PRODUCE, 12)
     led = LeaderIdAndEpoch(leader_id=1, leader_epoch=2)
-    told = ProduceResponse(
+    response = ProduceResponse(
         responses=(
             TopicProduceResponse(
                 name="t",
@@ -239,7 +239,7 @@ def test_gateway_closes_large_produce_reply(partitions: int, closed: bool) -> No
         ),
         node_endpoints=(NodeEndpoint(node_id=1, host="kafka-1", port=9092),),
     )
-    commands = line.upstream(encode_reply(told, 12, 1))
+    commands = line.upstream(encode_reply(response, 12, 1))
     assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
     assert b"kafka-1" not in to_client(commands)
 
@@ -248,9 +248,9 @@ def test_gateway_closes_large_produce_reply(partitions: int, closed: bool) -> No
 def test_old_produce_reply_streams_at_gateway(version: int) -> None:
     """A Produce reply in a version without addresses passes a gateway without being held."""
     line = Line(gateway())
-    asked(line, ApiKey.PRODUCE, version)
-    told = reply(1, bytes(100))
-    assert line.upstream(told[:20]) == [ToClient(told[:20])]
+    send_request(line, ApiKey.PRODUCE, version)
+    reply_frame = reply(1, bytes(100))
+    assert line.upstream(reply_frame[:20]) == [ToClient(reply_frame[:20])]
 
 
 def test_failed_port_closes_gateway_connection(capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,23 +259,27 @@ def test_failed_port_closes_gateway_connection(capsys: pytest.CaptureFixture[str
     def fails(node: int, host: str, port: int) -> tuple[str, int]:
         raise OSError("too many open files")
 
-    line, told = Line(broker_state(advertise=fails)), encode_reply(telling(ApiKey.METADATA, 12), 12, 1)
-    asked(line, ApiKey.METADATA, 12)
-    assert line.upstream(told) == [Close(CloseReason.UNREADABLE)]
+    line, reply_frame = Line(broker_state(advertise=fails)), encode_reply(telling(ApiKey.METADATA, 12), 12, 1)
+    send_request(line, ApiKey.METADATA, 12)
+    assert line.upstream(reply_frame) == [Close(CloseReason.UNREADABLE)]
     assert "too many open files" in capsys.readouterr().out
 
 
 def test_gateway_rewrites_long_metadata() -> None:
     """A gateway rewrites Metadata replies up to limits.largest_frame. A longer reply closes the connection."""
-    told = encode_reply(names(12, topics=2000), 12, 1)
+    reply_frame = encode_reply(names(12, topics=2000), 12, 1)
     inspected = {"inspected_frame": 1024}
-    for settings, closed in (({}, False), (inspected, False), ({**inspected, "largest_frame": len(told) - 5}, True)):
+    for settings, closed in (
+        ({}, False),
+        (inspected, False),
+        ({**inspected, "largest_frame": len(reply_frame) - 5}, True),
+    ):
         state = gateway(limits=settings)
         line = Line(state)
-        asked(line, ApiKey.METADATA, 12)
-        commands = line.upstream(told)
+        send_request(line, ApiKey.METADATA, 12)
+        commands = line.upstream(reply_frame)
         assert (commands == [Close(CloseReason.UNREADABLE)]) is closed
-        assert to_client(commands) != told
+        assert to_client(commands) != reply_frame
         assert state.traffic.decode_failures == {}
 
 
@@ -289,17 +293,17 @@ FUTURE = KAFKA_4 | {ApiKey.JOIN_GROUP: (0, 10), ApiKey.LEAVE_GROUP: (3, 6), ApiK
 
 def versions(ranges: dict[Any, tuple[int, int]], version: int) -> ApiVersionsResponse:
     keys = tuple(ApiVersion(api_key=int(key), min_version=low, max_version=high) for key, (low, high) in ranges.items())
-    told = replace(full_sample(ApiVersionsResponse), error_code=0, api_keys=keys, unknown_tags=((50, b"new"),))
-    return brought_down(told, version)  # type: ignore[no-any-return]
+    response = replace(full_sample(ApiVersionsResponse), error_code=0, api_keys=keys, unknown_tags=((50, b"new"),))
+    return brought_down(response, version)  # type: ignore[no-any-return]
 
 
-def offered(state: BrokerState, told: ApiVersionsResponse, version: int) -> tuple[ApiVersionsResponse, bool]:
+def offered(state: BrokerState, response: ApiVersionsResponse, version: int) -> tuple[ApiVersionsResponse, bool]:
     """Returns the versions that the client is offered, and whether the reply is unchanged."""
     line, message = Line(state), ApiVersionsRequest()
     line.sends(message, version)
-    commands = line.broker_replies(told, version)
+    commands = line.broker_replies(response, version)
     answer: ApiVersionsResponse = line.reads_reply(commands, message, version)
-    return answer, commands == [ToClient(encode_reply(told, version, 1))]
+    return answer, commands == [ToClient(encode_reply(response, version, 1))]
 
 
 def ranges(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
@@ -320,8 +324,8 @@ def test_unchanged_api_versions_pass_and_teach(version: int) -> None:
 
 def test_api_versions_are_not_encoded_anew() -> None:
     """An ApiVersions reply that needs no change passes byte for byte, even with an unusual encoding."""
-    told = encode_reply(versions(KAFKA_4, 3), 3, 1)
-    strange = framed(told[4:10] + bytes((told[10] | 0x80, 0)) + told[11:])  # A long varint.
+    reply_frame = encode_reply(versions(KAFKA_4, 3), 3, 1)
+    strange = framed(reply_frame[4:10] + bytes((reply_frame[10] | 0x80, 0)) + reply_frame[11:])  # A long varint.
     state = broker_state()
     line = Line(state)
     line.sends(ApiVersionsRequest(), 3)
@@ -334,16 +338,16 @@ def test_api_versions_are_capped(version: int) -> None:
     """The sidecar caps versions at its newest decodable ones. A gateway also removes unknown APIs and caps further
     APIs.
     """
-    told = versions(FUTURE, version)
+    response = versions(FUTURE, version)
     capped = {ApiKey.JOIN_GROUP: (0, 9), ApiKey.LEAVE_GROUP: (3, 5)}
-    answer, untouched = offered(broker_state(), told, version)
+    answer, untouched = offered(broker_state(), response, version)
     assert not untouched
     assert ranges(answer) == FUTURE | capped
-    assert replace(answer, api_keys=()) == replace(told, api_keys=())
-    answer, _ = offered(gateway(), told, version)
+    assert replace(answer, api_keys=()) == replace(response, api_keys=())
+    answer, _ = offered(gateway(), response, version)
     known = {key: its for key, its in FUTURE.items() if key != 99}
     assert ranges(answer) == known | capped | {ApiKey.PRODUCE: (3, 13), ApiKey.FETCH: (4, 18)}
-    assert replace(answer, api_keys=()) == replace(told, api_keys=())
+    assert replace(answer, api_keys=()) == replace(response, api_keys=())
 
 
 @EVERY_VERSION
@@ -351,23 +355,25 @@ def test_missing_group_apis_are_added(version: int) -> None:
     """With local answers on, the sidecar adds the group APIs that the broker lacks. Otherwise the reply passes
     unchanged.
     """
-    told = versions(MOCK, version)
-    answer, _ = offered(broker_state(answers={"authorizer": "none"}), told, version)
+    response = versions(MOCK, version)
+    answer, _ = offered(broker_state(answers={"authorizer": "none"}), response, version)
     assert ranges(answer) == MOCK | {ApiKey.LIST_GROUPS: (0, 5), ApiKey.DESCRIBE_GROUPS: (0, 6)}
     for off in (broker_state(answers={"enabled": False, "authorizer": "none"}), broker_state()):
-        assert offered(off, told, version)[1]
+        assert offered(off, response, version)[1]
         assert off.versions.lacks_api(ApiKey.LIST_GROUPS)
 
 
 @pytest.mark.parametrize("version", [3, 5])
-@pytest.mark.parametrize("told", [{}, {ApiKey.API_VERSIONS: (0, 4)}])
-def test_api_versions_fallback_reply_passes(version: int, told: dict[Any, tuple[int, int]]) -> None:
+@pytest.mark.parametrize("offered_versions_in_reply", [{}, {ApiKey.API_VERSIONS: (0, 4)}])
+def test_api_versions_fallback_reply_passes(
+    version: int, offered_versions_in_reply: dict[Any, tuple[int, int]]
+) -> None:
     """A version 0 reply to an unsupported ApiVersions version passes unchanged, and the copy keeps the known APIs."""
     state = broker_state()
     state.versions.learn({ApiKey.LIST_GROUPS: (0, 5)})
     line = Line(state)
     line.client(request(ApiKey.API_VERSIONS, 1, version=version, body=b"\0\1\1\0"))
-    fallback = replace(versions(told, 0), error_code=35)
+    fallback = replace(versions(offered_versions_in_reply, 0), error_code=35)
     assert line.broker_replies(fallback, 0, correlation=1) == [ToClient(encode_reply(fallback, 0, 1))]
     assert state.traffic.decode_failures == {}
     assert not state.versions.lacks_api(ApiKey.LIST_GROUPS)
@@ -387,8 +393,8 @@ def test_unreadable_api_versions_closes() -> None:
     state = broker_state()
     line = Line(state)
     line.sends(ApiVersionsRequest(), 4)
-    told = framed(encode_reply(versions(KAFKA_4, 4), 4, 1)[4:20])
-    assert line.upstream(told) == [Close(CloseReason.UNREADABLE)]
+    reply_frame = framed(encode_reply(versions(KAFKA_4, 4), 4, 1)[4:20])
+    assert line.upstream(reply_frame) == [Close(CloseReason.UNREADABLE)]
     assert state.traffic.decode_failures == {ApiKey.API_VERSIONS: 1}
     assert not state.versions.lacks_api(ApiKey.OFFSET_FETCH)
 
@@ -412,9 +418,9 @@ def test_unknown_api_versions_get_version_0(length: int) -> None:
     state = broker_state(limits={"inspected_frame": 65_536})
     state.versions.learn(KAFKA_0_9)
     frame = request(ApiKey.API_VERSIONS, 1, version=6, body=bytes(length))
-    [told] = Line(state).client(frame)
-    assert isinstance(told, ToClient)
-    answer = decode(ApiVersionsResponse, 0, told.data[8:])
+    [command] = Line(state).client(frame)
+    assert isinstance(command, ToClient)
+    answer = decode(ApiVersionsResponse, 0, command.data[8:])
     assert (answer.error_code, ranges(answer)) == (35, {ApiKey.API_VERSIONS: (0, 5)})
 
 

@@ -326,7 +326,7 @@ def unsure(**policy: Any) -> BrokerState:
 
 
 def described(state: str, *members: str, error_code: int = 0) -> DescribeGroupsResponse:
-    told = (
+    described_members = (
         DescribedGroupMember(
             member_id=m, client_id="c", client_host="/1.2.3.4", member_metadata=b"", member_assignment=b""
         )
@@ -338,7 +338,7 @@ def described(state: str, *members: str, error_code: int = 0) -> DescribeGroupsR
         group_state=state,
         protocol_type="consumer",
         protocol_data="",
-        members=tuple(told),
+        members=tuple(described_members),
     )
     return DescribeGroupsResponse(groups=(group,))
 
@@ -361,7 +361,7 @@ def requests_description(commands: list[Command], client_id: str = "client") -> 
 
 
 @pytest.mark.parametrize(
-    ("told", "code"),
+    ("description", "code"),
     [
         (described("Stable", "x"), 77),
         (described("AwaitingSync", "x"), 77),
@@ -371,14 +371,14 @@ def requests_description(commands: list[Command], client_id: str = "client") -> 
         (described("Dead"), 0),
     ],
 )
-def test_broker_confirms_uncertain_verdict(told: DescribeGroupsResponse, code: int) -> None:
+def test_broker_confirms_uncertain_verdict(description: DescribeGroupsResponse, code: int) -> None:
     """If the copy is uncertain, the broker describes the group before the sidecar judges the join."""
     state = unsure()
     line, message = Line(state), joining()
     join = line.frame(message, 3)
     assert requests_description(line.client(join))
     assert not line.session.should_read_client
-    commands = broker_describes(line, told)
+    commands = broker_describes(line, description)
     if code:
         assert line.reads_reply(commands, message, 3).error_code == code
     else:

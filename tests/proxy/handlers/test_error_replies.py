@@ -19,7 +19,7 @@ from group_sidecar.proxy.handlers.error_replies import (
 )
 
 
-def asked(key: int) -> object:
+def request_of(key: int) -> object:
     """Returns a request of an API without fields, of which only the class is used."""
     request = APIS[key].request
     assert request is not None
@@ -37,10 +37,10 @@ def test_error_reply_encodes_in_every_version(key: int) -> None:
     response = APIS[key].response
     for version in response.VERSIONS:
         try:
-            reply = error_reply(asked(key), version, 77, "full", 5)  # type: ignore[arg-type]
+            reply = error_reply(request_of(key), version, 77, "full", 5)  # type: ignore[arg-type]
         except ValueError:
-            told = APIS[key].response.__dataclass_fields__.get("error_code")
-            assert told is None or version not in range(told.metadata["spec"].since, told.metadata["spec"].until + 1)
+            field = APIS[key].response.__dataclass_fields__.get("error_code")
+            assert field is None or version not in range(field.metadata["spec"].since, field.metadata["spec"].until + 1)
             continue
         assert vars_of(decode(response, version, encode(reply, version)))["error_code"] == 77
 

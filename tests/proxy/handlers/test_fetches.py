@@ -40,8 +40,8 @@ def telling(version: int, *ends: int, records: int = 10, topic_id: UUID = TOPIC)
         for index, end in enumerate(ends)
     )
     topic = FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=partitions)
-    told: FetchResponse = brought_down(FetchResponse(responses=(topic,) if ends else ()), version)
-    return told
+    response: FetchResponse = brought_down(FetchResponse(responses=(topic,) if ends else ()), version)
+    return response
 
 
 def named_copy(**settings: Any) -> BrokerState:
@@ -62,9 +62,9 @@ def test_short_fetch_reply_teaches_log_ends(version: int, size: int) -> None:
     state = named_copy()
     line = Line(state)
     line.sends(ASKED, version)
-    told = encode_reply(telling(version, 50, 60), version, 1)
-    passed = [command for chunk in pieces(told, size) for command in line.upstream(chunk)]
-    assert b"".join(command.data for command in passed if isinstance(command, ToClient)) == told
+    reply_frame = encode_reply(telling(version, 50, 60), version, 1)
+    passed = [command for chunk in pieces(reply_frame, size) for command in line.upstream(chunk)]
+    assert b"".join(command.data for command in passed if isinstance(command, ToClient)) == reply_frame
     at = EPOCH + line.now
     assert ends(state) == {("t", 0): (50, at), ("t", 1): (60, at)}
     assert state.traffic.decode_failures == {}
@@ -83,8 +83,8 @@ def test_long_fetch_reply_teaches_first_log_end(version: int) -> None:
     state = named_copy()
     line = Line(state)
     line.sends(ASKED, version)
-    told = encode_reply(telling(version, 50, 60, records=MAX_WHOLE_FETCH_BYTES), version, 1)
-    for chunk in pieces(told, 1000):
+    reply_frame = encode_reply(telling(version, 50, 60, records=MAX_WHOLE_FETCH_BYTES), version, 1)
+    for chunk in pieces(reply_frame, 1000):
         assert line.upstream(chunk) == [ToClient(chunk)]
         assert line.session.held_bytes == 0
     assert ends(state) == {("t", 0): (50, EPOCH + line.now)}
@@ -97,9 +97,9 @@ def test_fetch_reply_with_short_first_chunk(size: int) -> None:
     state = named_copy()
     line = Line(state)
     line.sends(ASKED, 17)
-    told = encode_reply(telling(17, 50, records=MAX_WHOLE_FETCH_BYTES), 17, 1)
-    line.upstream(told[:size])
-    line.upstream(told[size:])
+    reply_frame = encode_reply(telling(17, 50, records=MAX_WHOLE_FETCH_BYTES), 17, 1)
+    line.upstream(reply_frame[:size])
+    line.upstream(reply_frame[size:])
     assert (ends(state), state.traffic.decode_failures) == ({}, {})
 
 
@@ -108,8 +108,8 @@ def test_fetch_reply_beyond_inspected_frame() -> None:
     state = named_copy(limits={"inspected_frame": 1024})
     line = Line(state)
     line.sends(ASKED, 11)
-    told = encode_reply(telling(11, 50, records=2000), 11, 1)
-    assert line.upstream(told[:500]) == [ToClient(told[:500])]
+    reply_frame = encode_reply(telling(11, 50, records=2000), 11, 1)
+    assert line.upstream(reply_frame[:500]) == [ToClient(reply_frame[:500])]
     assert ends(state) == {("t", 0): (50, EPOCH + line.now)}
 
 
@@ -151,8 +151,8 @@ def test_unreadable_fetch_reply_passes(version: int) -> None:
     line = Line(state)
     frame = line.frame(ASKED, version)
     assert line.client(frame) == [ToUpstream(frame)]
-    told = framed(encode_reply(telling(version, 50), version, 1)[4:-8])
-    assert line.upstream(told) == [ToClient(told)]
+    reply_frame = framed(encode_reply(telling(version, 50), version, 1)[4:-8])
+    assert line.upstream(reply_frame) == [ToClient(reply_frame)]
     assert state.traffic.decode_failures == {FETCH: 1}
     assert state.copy.manager.view("g", EPOCH + line.now).fallback_reason is None
     assert ends(state) == {}
@@ -164,7 +164,7 @@ def test_unknown_fetch_versions_pass(version: int) -> None:
     state = named_copy()
     line = Line(state)
     line.client(request(FETCH, 1, version=version))
-    told = reply(1, bytes(100))
-    assert line.upstream(told[:50]) == [ToClient(told[:50])]
-    assert line.upstream(told[50:]) == [ToClient(told[50:])]
+    reply_frame = reply(1, bytes(100))
+    assert line.upstream(reply_frame[:50]) == [ToClient(reply_frame[:50])]
+    assert line.upstream(reply_frame[50:]) == [ToClient(reply_frame[50:])]
     assert state.traffic.decode_failures == {}

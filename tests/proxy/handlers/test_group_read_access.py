@@ -50,8 +50,8 @@ def is_asked(commands: list[Command]) -> bool:
     """Whether the commands only send a Heartbeat without a member to the broker, which authorizes it."""
     assert to_client(commands) == b""
     header, body = decode_request_header(to_upstream(commands)[4:], flexible=False)
-    asked = decode(HeartbeatRequest, 0, body)
-    return (header.api_key, header.correlation_id) == (ApiKey.HEARTBEAT, ACCESS_CORRELATION) and asked == (
+    heartbeat = decode(HeartbeatRequest, 0, body)
+    return (header.api_key, header.correlation_id) == (ApiKey.HEARTBEAT, ACCESS_CORRELATION) and heartbeat == (
         HeartbeatRequest(group_id="g", generation_id=-1, member_id="")
     )
 
@@ -105,8 +105,8 @@ def test_lost_unauthorized_join_is_not_counted() -> None:
     nobody = DescribedGroup(
         error_code=0, group_id="g", group_state="Dead", protocol_type="", protocol_data="", members=()
     )
-    told = DescribeGroupsResponse(groups=(nobody,))
-    assert alice.broker_replies(told, 0, correlation=DESCRIPTION_CORRELATION) == [ToUpstream(frame)]
+    description = DescribeGroupsResponse(groups=(nobody,))
+    assert alice.broker_replies(description, 0, correlation=DESCRIPTION_CORRELATION) == [ToUpstream(frame)]
 
 
 def test_concurrent_joins_respect_limit() -> None:

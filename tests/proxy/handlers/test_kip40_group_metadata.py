@@ -66,7 +66,7 @@ def about(*groups: str, members: bool = True, everything: bool = False) -> Group
     return GroupMetadataRequest(include_all_groups=int(everything), include_member_metadata=int(members), groups=groups)
 
 
-def asked(commands: Sequence[Command]) -> list[Struct]:
+def sent_requests(commands: Sequence[Command]) -> list[Struct]:
     """Returns the requests to the broker, which have v0. Asserts that the client gets nothing."""
     assert to_client(commands) == b""
     data, found = to_upstream(commands), list[Struct]()
@@ -144,7 +144,7 @@ def stable(*members: str, leader: str = "m1", host: str = "/10.0.0.1", generatio
     )
 
 
-def told(group: str, metadata: Kip40GroupMetadata, where: Kip40Coordinator = AT_HERE) -> Kip40Group:
+def kip40_group(group: str, metadata: Kip40GroupMetadata, where: Kip40Coordinator = AT_HERE) -> Kip40Group:
     """Returns the expected entry of a group without members."""
     return Kip40Group(error_code=0, group_id=group, coordinator=where, group_metadata=metadata)
 
@@ -162,7 +162,7 @@ def test_stable_group_comes_from_copy() -> None:
     state = drafting()
     stable_group(state, "m1", "m2")
     line = Line(state)
-    assert asked(line.sends(about("g"), 1)) == [FindCoordinatorRequest(key="g")]
+    assert sent_requests(line.sends(about("g"), 1)) == [FindCoordinatorRequest(key="g")]
     assert answered(broker_answers(line, HERE)) == (stable("m1", "m2"),)
 
 
@@ -184,8 +184,8 @@ def test_absent_group_is_dead() -> None:
     partition = partitions.begin(0, 0, 0)
     partition.state, partition.fresh_at = PartitionState.OWNED, state.copy.epoch(100)
     line = Line(state)
-    assert asked(line.sends(about("nobody's"), 1)) == [FindCoordinatorRequest(key="nobody's")]
-    assert answered(broker_answers(line, HERE)) == (told("nobody's", DEAD),)
+    assert sent_requests(line.sends(about("nobody's"), 1)) == [FindCoordinatorRequest(key="nobody's")]
+    assert answered(broker_answers(line, HERE)) == (kip40_group("nobody's", DEAD),)
 
 
 def test_absent_group_may_be_elsewhere() -> None:
@@ -204,7 +204,7 @@ def test_all_groups_need_one_find_coordinator() -> None:
     for group in ("g", "h", "i"):
         stable_group(state, f"of {group}", group=group)
     line = Line(state)
-    [question] = asked(line.sends(about(everything=True, members=False), 1))
+    [question] = sent_requests(line.sends(about(everything=True, members=False), 1))
     assert isinstance(question, FindCoordinatorRequest)
     groups = answered(broker_answers(line, HERE))
     assert {(group.group_id, group.coordinator, group.group_metadata.state) for group in groups} == {
@@ -233,14 +233,14 @@ def test_a_request_waits_for_its_turn() -> None:
     assert line.client(before, line.frame(about("g"), 1)) == [ToUpstream(before)]
     commands = line.upstream(reply(7))
     assert commands[0] == ToClient(reply(7))
-    assert asked(commands[1:]) == [DescribeGroupsRequest(groups=("g",))]
+    assert sent_requests(commands[1:]) == [DescribeGroupsRequest(groups=("g",))]
 
 
 def test_a_request_may_come_in_pieces() -> None:
     line = Line(drafting())
     *first, last = pieces(line.frame(about("g"), 1), 5)
     assert [command for piece in first for command in line.client(piece)] == []
-    assert asked(line.client(last)) == [DescribeGroupsRequest(groups=("g",))]
+    assert sent_requests(line.client(last)) == [DescribeGroupsRequest(groups=("g",))]
 
 
 # Requests to the broker.
@@ -255,7 +255,7 @@ def reply_groups(line: Line, message: GroupMetadataRequest, *rounds: tuple[Struc
     """Sends a request, which the broker answers with these replies, round by round. Returns the client's groups."""
     commands = line.sends(message, 1)
     for replies in rounds:
-        assert len(asked(commands)) == len(replies)
+        assert len(sent_requests(commands)) == len(replies)
         commands = broker_answers(line, *replies)
     return answered(commands)
 
@@ -264,10 +264,10 @@ def test_uncertain_groups_are_asked_of_broker() -> None:
     """The broker describes the groups of which the copy is not certain."""
     state = unsure()
     line = Line(state)
-    assert asked(line.sends(about("g", "h"), 1)) == [DescribeGroupsRequest(groups=("g", "h"))]
+    assert sent_requests(line.sends(about("g", "h"), 1)) == [DescribeGroupsRequest(groups=("g", "h"))]
     next_questions = broker_answers(line, telling(described("h", "Empty"), described("g", "Dead")))
-    assert asked(next_questions) == [FindCoordinatorRequest(key="g")]
-    assert answered(broker_answers(line, HERE)) == (told("g", DEAD), told("h", DEAD))
+    assert sent_requests(next_questions) == [FindCoordinatorRequest(key="g")]
+    assert answered(broker_answers(line, HERE)) == (kip40_group("g", DEAD), kip40_group("h", DEAD))
 
 
 def test_leader_and_hosts_come_from_copy() -> None:
@@ -298,19 +298,21 @@ def test_rebalance_reports_previous_generation(shown: str) -> None:
     state = unsure()
     stable_group(state, "m1", generation=5)
     [group] = reply_groups(Line(state), about("g"), (telling(described("g", shown, "m1")),), (HERE,))
-    assert group == told("g", Kip40GroupMetadata(state=2, protocol_type="consumer", generation=5, protocol="range"))
+    assert group == kip40_group(
+        "g", Kip40GroupMetadata(state=2, protocol_type="consumer", generation=5, protocol="range")
+    )
 
 
 def test_loading_group_is_initializing() -> None:
     """A group whose coordinator is loading is reported as Initializing."""
     loading = described("g", "", error=14)
-    assert reply_groups(Line(unsure()), about("g"), (telling(loading),), (HERE,)) == (told("g", INITIALIZING),)
+    assert reply_groups(Line(unsure()), about("g"), (telling(loading),), (HERE,)) == (kip40_group("g", INITIALIZING),)
 
 
 def test_loading_group_without_coordinator() -> None:
     """A loading group is reported as Initializing without an error, even if its coordinator is unknown."""
     found = reply_groups(Line(unsure()), about("g"), (telling(described("g", "", error=14)),), (NOWHERE,))
-    assert found == (told("g", INITIALIZING, Kip40Coordinator()),)
+    assert found == (kip40_group("g", INITIALIZING, Kip40Coordinator()),)
 
 
 def test_group_of_another_broker() -> None:
@@ -363,15 +365,15 @@ def test_all_groups_are_listed_and_named() -> None:
     """A request for all groups returns the groups that the broker lists and those that the request names."""
     listed = ListGroupsResponse(error_code=0, groups=(ListedGroup(group_id="a", protocol_type="consumer"),))
     line = Line(unsure())
-    assert asked(line.sends(about("b", everything=True), 1)) == [ListGroupsRequest()]
-    assert asked(broker_answers(line, listed)) == [DescribeGroupsRequest(groups=("a", "b"))]
+    assert sent_requests(line.sends(about("b", everything=True), 1)) == [ListGroupsRequest()]
+    assert sent_requests(broker_answers(line, listed)) == [DescribeGroupsRequest(groups=("a", "b"))]
     broker_answers(line, telling(described("a", "Dead"), described("b", "", error=16)))
-    assert answered(broker_answers(line, HERE, THERE)) == (told("a", DEAD), refusal("b", 16, AT_THERE))
+    assert answered(broker_answers(line, HERE, THERE)) == (kip40_group("a", DEAD), refusal("b", 16, AT_THERE))
 
 
 @pytest.mark.parametrize(
     ("error", "stands_for_it"),
-    [(14, told("", INITIALIZING, Kip40Coordinator())), (15, refusal("", 15))],
+    [(14, kip40_group("", INITIALIZING, Kip40Coordinator())), (15, refusal("", 15))],
 )
 def test_failed_list_is_reported(error: int, stands_for_it: Kip40Group) -> None:
     """If the broker cannot list groups, the reply has one entry without a group id for the failure."""
@@ -383,7 +385,7 @@ def test_gateway_reports_its_own_addresses() -> None:
     """A gateway reports coordinators with its own advertised addresses."""
     state = broker_state(advertise=lambda node, host, port: (f"for {host}", 7000 + node), **DRAFT)
     found = reply_groups(Line(state), about("g"), (telling(described("g", "Dead")),), (HERE,))
-    assert found == (told("g", DEAD, Kip40Coordinator(id=1, host="for here", port=7001)),)
+    assert found == (kip40_group("g", DEAD, Kip40Coordinator(id=1, host="for here", port=7001)),)
 
 
 @pytest.mark.parametrize("rounds", [0, 1])
@@ -411,7 +413,7 @@ def test_loading_partition_is_initializing() -> None:
     partitions = state.copy.manager.log.partitions
     partitions.count = 1
     partitions.begin(0, 0, 0)
-    assert reply_groups(Line(state), about("g"), (HERE,)) == (told("g", INITIALIZING),)
+    assert reply_groups(Line(state), about("g"), (HERE,)) == (kip40_group("g", INITIALIZING),)
 
 
 def test_list_groups_unavailable_without_api() -> None:
@@ -424,14 +426,14 @@ def test_list_groups_unavailable_without_api() -> None:
 def test_disabled_answers_go_to_broker() -> None:
     """With local answers disabled, the broker describes the group."""
     state = drafting(answers={"exclusive": True, "authorizer": "none", "enabled": False})
-    assert asked(Line(state).sends(about("g"), 1)) == [DescribeGroupsRequest(groups=("g",))]
+    assert sent_requests(Line(state).sends(about("g"), 1)) == [DescribeGroupsRequest(groups=("g",))]
 
 
 def test_unknown_access_goes_to_broker() -> None:
     """If the client's access to the group is unknown, the broker describes the group."""
     state = drafting(answers={"exclusive": True, "authorizer": "auto"})
     stable_group(state, "m1")
-    assert asked(Line(state).sends(about("g"), 1)) == [DescribeGroupsRequest(groups=("g",))]
+    assert sent_requests(Line(state).sends(about("g"), 1)) == [DescribeGroupsRequest(groups=("g",))]
 
 
 # Bad input.

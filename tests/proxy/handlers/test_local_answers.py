@@ -64,10 +64,12 @@ LISTING = ListGroupsRequest()
 
 def fetching(version: int, *, topics: bool = True) -> OffsetFetchRequest:
     """Returns a request for the offsets of topic t, or for all offsets."""
-    asked = (OffsetFetchRequestTopic(name="t" if version < 10 else "", topic_id=TOPIC_ID, partition_indexes=(0, 1)),)
+    requested = (
+        OffsetFetchRequestTopic(name="t" if version < 10 else "", topic_id=TOPIC_ID, partition_indexes=(0, 1)),
+    )
     if version < 8:
-        return OffsetFetchRequest(group_id="g", topics=asked if topics else None)
-    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=asked if topics else None),))
+        return OffsetFetchRequest(group_id="g", topics=requested if topics else None)
+    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=requested if topics else None),))
 
 
 QUESTIONS: list[tuple[Struct, int]] = [
@@ -153,9 +155,9 @@ def test_certain_copy_answers_without_broker(question: Any, version: int) -> Non
         ),
     }
     if question.KEY == FETCH:
-        told = group_replies.offset_fetch(question, version, view, state.topic_ids.names)
-        assert told is not None
-        expected[FETCH] = decode(OffsetFetchResponse, version, encode(told, version))
+        response = group_replies.offset_fetch(question, version, view, state.topic_ids.names)
+        assert response is not None
+        expected[FETCH] = decode(OffsetFetchResponse, version, encode(response, version))
         assert fetched(answer, version) == {0: 42, 1: -1}
     assert answer == expected[question.KEY]
     assert state.traffic.answers == {question.KEY: 1}
@@ -177,14 +179,16 @@ def test_all_offsets_without_named_topics(version: int) -> None:
     assert fetched(line.reads_reply(line.sends(question, version), question, version), version) == {0: 42}
 
 
-@pytest.mark.parametrize(("newest", "told"), [(1, {0: 42}), (2, {})])
-def test_empty_topics_before_offset_fetch_v2(newest: int, told: dict[int, int]) -> None:
+@pytest.mark.parametrize(("newest", "expected"), [(1, {0: 42}), (2, {})])
+def test_empty_topics_before_offset_fetch_v2(newest: int, expected: dict[int, int]) -> None:
     """An empty topic list gets all offsets if the broker knows only OffsetFetch v1, and none otherwise."""
     state, line = known()
     state.versions.learn({FETCH: (0, newest)})
     question = OffsetFetchRequest(group_id="g", topics=())
     answer = line.reads_reply(line.sends(question, 1), question, 1)
-    assert {part.partition_index: part.committed_offset for topic in answer.topics for part in topic.partitions} == told
+    assert {
+        part.partition_index: part.committed_offset for topic in answer.topics for part in topic.partitions
+    } == expected
 
 
 def test_empty_group_state_depends_on_release() -> None:
@@ -304,12 +308,12 @@ def test_group_in_doubt_goes_to_broker() -> None:
 def test_forwarded_reply_is_unchanged() -> None:
     """The reply to a forwarded question passes unchanged and causes no decode failure."""
     state, line = known(answers={})
-    for question, version, told in (
+    for question, version, response in (
         (LISTING, 4, ListGroupsResponse(error_code=0, groups=())),
         (DESCRIBING, 5, DescribeGroupsResponse(groups=())),
         (fetching(8), 8, OffsetFetchResponse()),
     ):
-        line.exchange(question, told, version)
+        line.exchange(question, response, version)
     assert state.traffic.decode_failures == {}
 
 
@@ -347,8 +351,8 @@ def test_failed_answer_goes_to_broker(
 
     monkeypatch.setattr(ReplyBuilder, "_make", fails)
     state, line = known()
-    told = brought_down(full_sample(APIS[question.KEY].response), version)
-    line.exchange(question, told, version)
+    response = brought_down(full_sample(APIS[question.KEY].response), version)
+    line.exchange(question, response, version)
     assert state.traffic.answers == {}
     assert state.traffic.decode_failures == {}
     assert "a question was not understood and passed on" in capsys.readouterr().out
@@ -421,12 +425,12 @@ def test_missing_api_waits_until_client_is_served(question: Struct, groups: list
     state = broker_state(answers={"authorizer": "none"})
     state.versions.learn({ApiKey.HEARTBEAT: (0, 4)})
     line = Line(state)
-    asked = line.sends(question, 4)
-    assert to_client(asked) == b""
-    assert to_upstream(asked)[4:6] == ApiKey.HEARTBEAT.to_bytes(2, "big")
+    commands = line.sends(question, 4)
+    assert to_client(commands) == b""
+    assert to_upstream(commands)[4:6] == ApiKey.HEARTBEAT.to_bytes(2, "big")
     served = HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    told = line.broker_replies(served, 0, correlation=ACCESS_CORRELATION)
-    assert [group.group_id for group in line.reads_reply(told, question, 4).groups] == groups
+    response = line.broker_replies(served, 0, correlation=ACCESS_CORRELATION)
+    assert [group.group_id for group in line.reads_reply(response, question, 4).groups] == groups
     assert state.traffic.answers == {question.KEY: 1}
     assert not state.traffic.fallbacks
 

@@ -88,21 +88,21 @@ def offers(line: Line, version: int = ApiVersionsRequest.VERSIONS[-1]) -> dict[i
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_inspected_apis_are_capped(mode: Any, version: int) -> None:
     """No API that the sidecar reads is offered in a version that the sidecar cannot read."""
-    told = offers(Line(mode()), version)
+    response = offers(Line(mode()), version)
     read = exchange_events.GROUP_API_KEYS | {
         ApiKey.METADATA,
         ApiKey.API_VERSIONS,
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
     }
-    assert {key: told[key].max_version for key in read} == {key: APIS[key].versions[-1] for key in read}
+    assert {key: response[key].max_version for key in read} == {key: APIS[key].versions[-1] for key in read}
 
 
 def test_sidecar_leaves_other_apis_alone() -> None:
     """The sidecar leaves the offered versions of all APIs that it does not read unchanged."""
-    told = offers(Line(sidecar()))
+    response = offers(Line(sidecar()))
     left = {key: v for key, v in SPOKEN.items() if key not in APIS} | {UNKNOWN_API: 0}
-    assert {key: told[key].max_version for key in left} == left
+    assert {key: response[key].max_version for key in left} == left
 
 
 def test_gateway_offers_nothing_unknown() -> None:
@@ -125,8 +125,8 @@ def test_unknown_api_versions_request_is_answered(mode: Any, version: int, broke
     assert isinstance(reply, ToClient)
     assert reply.data[4:8] == (77).to_bytes(4)
     own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=highest)
-    told = decode(ApiVersionsResponse, 0, split_reply(reply.data[4:], flexible=False))
-    assert told == ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(own,))
+    response = decode(ApiVersionsResponse, 0, split_reply(reply.data[4:], flexible=False))
+    assert response == ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(own,))
 
 
 @both
@@ -142,8 +142,8 @@ def test_unreadable_api_versions_error_is_rebuilt(mode: Any, broker: int | None,
     (reply,) = line.upstream(framed_reply(1, error + bytes.fromhex("02 0012 0000 0002 00 00000000 00")))
     assert isinstance(reply, ToClient)
     own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=highest)
-    told = decode(ApiVersionsResponse, 0, split_reply(reply.data[4:], flexible=False))
-    assert told == ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(own,))
+    response = decode(ApiVersionsResponse, 0, split_reply(reply.data[4:], flexible=False))
+    assert response == ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(own,))
 
 
 @both
@@ -291,14 +291,14 @@ def test_gateway_rewrites_long_metadata(version: int) -> None:
     line = Line(gateway(limits={"inspected_frame": 1024}))
     brokers = tuple(MetadataResponseBroker(node_id=n, host=HOST, port=9092) for n in (1, 2))
     topic = brought_down(full_sample(MetadataResponse), version).topics[0]
-    told = brought_down(MetadataResponse(brokers=brokers, topics=(topic,) * 4000), version)
+    response = brought_down(MetadataResponse(brokers=brokers, topics=(topic,) * 4000), version)
     head = b"\0" if version >= MetadataResponse.HEADER_FLEXIBLE else b""
     line.client(encode_request(zero(APIS[ApiKey.METADATA].request), RequestHeader(ApiKey.METADATA, version, 1, "c")))
-    frame = sent(line.upstream(framed_reply(1, head + encode(told, version))))
+    frame = sent(line.upstream(framed_reply(1, head + encode(response, version))))
     assert int.from_bytes(frame[:4]) == len(frame) - 4
     heard = decode(MetadataResponse, version, split_reply(frame[4:], version >= MetadataResponse.HEADER_FLEXIBLE))
     assert [(b.node_id, b.host, b.port) for b in heard.brokers] == [(1, "gateway", 20_001), (2, "gateway", 20_002)]
-    assert heard.topics == told.topics
+    assert heard.topics == response.topics
 
 
 def test_gateway_closes_on_overlong_metadata() -> None:

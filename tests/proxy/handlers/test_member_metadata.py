@@ -69,8 +69,8 @@ def test_rebalance_without_metadata_is_confirmed(most: int) -> None:
     lines = stable_group(state, "m1", "m2")
     lines[1].sends(joining(member_id="m2"), 3)
     newcomer = Line(state)
-    asked = to_upstream(newcomer.sends(joining(), 3))
-    assert asked[4:6] == (b"" if most > 40 else ApiKey.DESCRIBE_GROUPS.to_bytes(2, "big"))
+    request = to_upstream(newcomer.sends(joining(), 3))
+    assert request[4:6] == (b"" if most > 40 else ApiKey.DESCRIBE_GROUPS.to_bytes(2, "big"))
 
 
 def described() -> DescribeGroupsResponse:
@@ -101,12 +101,15 @@ def test_description_is_kept_once_there_is_room(room: bool) -> None:
     if room:
         state.copy.manager._cache.metadata.max_bytes = 1000
     line = Line(state)
-    assert to_upstream(line.sends(DESCRIBE, 3)) != b""
-    line.broker_replies(described(), 3)
+    assert to_upstream(line.sends(DESCRIBE, 4)) != b""
+    line.broker_replies(described(), 4)
     assert state.copy.manager.group_fallback_reason("g", NOW) is (None if room else FallbackReason.COLD)
     if room:
-        told = line.reads_reply(line.sends(DESCRIBE, 3), DESCRIBE, 3).groups[0]
-        assert (told.members[0].member_metadata, told.members[0].member_assignment) == (b"subscription", b"for m1")
+        description = line.reads_reply(line.sends(DESCRIBE, 4), DESCRIBE, 4).groups[0]
+        assert (description.members[0].member_metadata, description.members[0].member_assignment) == (
+            b"subscription",
+            b"for m1",
+        )
 
 
 def test_metadata_bytes_match_kept_metadata() -> None:

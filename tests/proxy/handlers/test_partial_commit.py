@@ -95,7 +95,7 @@ def topics(message: type, version: int, listed: Sequence[tuple[str, Sequence[dic
     return elements(message, "topics", version, entries)
 
 
-def commit(key: int, version: int, asked: Asked, **fields: Any) -> Any:
+def commit(key: int, version: int, requested: Asked, **fields: Any) -> Any:
     """Returns a commit. Each offset encodes the position of its partition in the request."""
     kind: Any = APIS[key].request
     listed = [
@@ -106,18 +106,18 @@ def commit(key: int, version: int, asked: Asked, **fields: Any) -> Any:
                 for place, (index, note) in enumerate(partitions)
             ],
         )
-        for at, (name, partitions) in enumerate(asked)
+        for at, (name, partitions) in enumerate(requested)
     ]
     own = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 0} if key == TXN_COMMIT else {}
     return kind(group_id="g", topics=topics(kind, version, listed), **own, **fields)
 
 
-def answer(key: int, version: int, told: Told) -> Any:
+def answer(key: int, version: int, results: Told) -> Any:
     """Returns the reply to a commit."""
     kind: Any = APIS[key].response
     listed = [
         (name, [{"partition_index": index, "error_code": code} for index, code in partitions])
-        for name, partitions in told
+        for name, partitions in results
     ]
     throttle = {"throttle_time_ms": 5} if "throttle_time_ms" in fields_of(kind, version) else {}
     return kind(topics=topics(kind, version, listed), **throttle)
@@ -132,16 +132,16 @@ def listing(message: Any) -> Told:
     ]
 
 
-def fine(asked: Asked, code: int = 0) -> Told:
+def fine(requested: Asked, code: int = 0) -> Told:
     """Returns the same error code for all partitions of a commit."""
-    return [(name, [(index, code) for index, _ in partitions]) for name, partitions in asked]
+    return [(name, [(index, code) for index, _ in partitions]) for name, partitions in requested]
 
 
-def commits(line: Line, key: int, version: int, asked: Asked, told: Told, **fields: Any) -> Told:
-    """Sends a commit, to which the broker replies with `told`. Returns the error codes that the client gets."""
-    message = commit(key, version, asked, **fields)
+def commits(line: Line, key: int, version: int, requested: Asked, results: Told, **fields: Any) -> Told:
+    """Sends a commit, to which the broker replies with `results`. Returns the error codes that the client gets."""
+    message = commit(key, version, requested, **fields)
     assert to_client(line.sends(message, version)) == b""
-    return listing(line.reads_reply(line.broker_replies(answer(key, version, told), version), message, version))
+    return listing(line.reads_reply(line.broker_replies(answer(key, version, results), version), message, version))
 
 
 def stored(state: BrokerState, group: str = "g") -> dict[tuple[str, int], int]:
@@ -224,8 +224,8 @@ def test_long_partial_reply_teaches_nothing() -> None:
     for partitions, learnt in ((99, True), (100, False)):
         state = limited(limits={"inspected_elements": 100})
         sent = [(index, "") for index in range(partitions)]
-        told = commits(Line(state), COMMIT, 8, [("b", [*sent, (partitions, LONG)])], fine([("b", sent)]))
-        assert told == [("b", [*((index, 0) for index, _ in sent), (partitions, 12)])]
+        results = commits(Line(state), COMMIT, 8, [("b", [*sent, (partitions, LONG)])], fine([("b", sent)]))
+        assert results == [("b", [*((index, 0) for index, _ in sent), (partitions, 12)])]
         assert bool(stored(state)) is learnt
         assert (state.copy.manager.view("g", EPOCH + 100).offsets_fallback_reason is None) is learnt
 
@@ -234,12 +234,12 @@ def test_long_partial_reply_teaches_nothing() -> None:
 def test_commit_within_limit_is_unchanged(key: int, version: int) -> None:
     """A commit without overlong metadata and its reply pass unchanged."""
     state = limited()
-    asked: Asked = [("b", [(2, SHORT), (0, None), (0, "")]), ("a", []), ("b", [(1, "😀😀")])]
+    requested: Asked = [("b", [(2, SHORT), (0, None), (0, "")]), ("a", []), ("b", [(1, "😀😀")])]
     line = Line(state)
-    frame = framed(line.frame(commit(key, version, asked), version)[4:] + b"more")
+    frame = framed(line.frame(commit(key, version, requested), version)[4:] + b"more")
     assert line.client(frame) == [ToUpstream(frame)]
-    told = framed(encode_reply(answer(key, version, [("a", [(9, 3)])]), version, 1)[4:] + b"more")
-    assert line.upstream(told) == [ToClient(told)]
+    reply_frame = framed(encode_reply(answer(key, version, [("a", [(9, 3)])]), version, 1)[4:] + b"more")
+    assert line.upstream(reply_frame) == [ToClient(reply_frame)]
     assert state.traffic.policy_evaluations == {"offset_metadata_max_bytes": 1}
     assert state.traffic.policy_rejections == {}
 
@@ -248,8 +248,8 @@ def test_commit_within_limit_is_unchanged(key: int, version: int) -> None:
 def test_fully_refused_commit_is_local(key: int, version: int) -> None:
     """A commit with no allowed partition is answered locally, after the replies to earlier requests."""
     state = limited()
-    asked: Asked = [("b", [(2, LONG), (0, LONG)]), ("c", []), ("b", [(2, LONG)])]
-    line, message = Line(state), commit(key, version, asked)
+    requested: Asked = [("b", [(2, LONG), (0, LONG)]), ("c", []), ("b", [(2, LONG)])]
+    line, message = Line(state), commit(key, version, requested)
     before = request(1, 90)
     assert line.client(before, line.frame(message, version)) == [ToUpstream(before)]
     commands = line.upstream(reply(90))
@@ -289,23 +289,23 @@ def test_merged_reply_keeps_broker_fields(key: int, version: int) -> None:
     """The merged reply keeps the broker's other fields, its tags and its trailing bytes."""
     line, message = Line(limited()), commit(key, version, [("a", [(0, LONG), (1, SHORT)])])
     line.sends(message, version)
-    said = answer(key, version, [("a", [(1, 0)])])
-    said = replace(
-        said,
+    response = answer(key, version, [("a", [(1, 0)])])
+    response = replace(
+        response,
         unknown_tags=TAGS,
         topics=tuple(
             replace(topic, unknown_tags=TAGS, partitions=tuple(replace(p, unknown_tags=TAGS) for p in topic.partitions))
-            for topic in said.topics
+            for topic in response.topics
         ),
     )
-    frame = encode_reply(said, version, 1)
+    frame = encode_reply(response, version, 1)
     assert frame[8] == 0  # Its header has no tags.
     frame = framed(frame[4:8] + b"\1\2\3abc" + frame[9:] + b"more")
     (command,) = line.upstream(frame)
     assert isinstance(command, ToClient)
     assert command.data[4:14] == frame[4:14]
     assert command.data.endswith(b"more")
-    heard = decode(type(said), version, command.data[14:-4])
+    heard = decode(type(response), version, command.data[14:-4])
     assert listing(heard) == [("a", [(0, 12), (1, 0)])]
     assert (heard.throttle_time_ms, heard.unknown_tags, heard.topics[0].unknown_tags) == (5, TAGS, TAGS)
     assert [partition.unknown_tags for partition in heard.topics[0].partitions] == [(), TAGS]
@@ -348,12 +348,12 @@ def test_broker_metadata_error_stays_on_partition(key: int, version: int) -> Non
     way = without_refused_partitions(exchange, RequestHeader(key, version, 1), refusal, replies)
     assert isinstance(way, Forward)
     assert isinstance(way.pending, PartialCommit)
-    told = way.pending.merge_reply(answer(key, version, [("a", [(1, 12), (1, 0)])]))
-    assert listing(told) == [("a", [(0, 42), (1, 12), (1, 0)])]
+    results = way.pending.merge_reply(answer(key, version, [("a", [(1, 12), (1, 0)])]))
+    assert listing(results) == [("a", [(0, 42), (1, 12), (1, 0)])]
 
 
 @pytest.mark.parametrize(
-    ("asked", "broker", "client"),
+    ("requested", "broker", "client"),
     [
         pytest.param(
             [("a", [(0, LONG), (1, SHORT)]), ("z", [(0, SHORT), (1, LONG)]), ("b", [(0, SHORT)])],
@@ -394,25 +394,27 @@ def test_broker_metadata_error_stays_on_partition(key: int, version: int) -> Non
     ],
 )
 @both
-def test_missing_partition_error_comes_first(key: int, version: int, asked: Asked, broker: Told, client: Told) -> None:
+def test_missing_partition_error_comes_first(
+    key: int, version: int, requested: Asked, broker: Told, client: Told
+) -> None:
     """Withheld partitions of topics or partitions that the broker rejects get the broker's error, in the broker's
     order.
     """
-    assert commits(Line(limited()), key, version, asked, broker) == client
+    assert commits(Line(limited()), key, version, requested, broker) == client
 
 
 @both
 def test_repeated_partitions_are_answered_each(key: int, version: int) -> None:
     """A partition that a commit names several times gets one result for each occurrence."""
     state = limited()
-    asked: Asked = [
+    requested: Asked = [
         ("a", [(0, SHORT), (0, LONG), (0, "last")]),
         ("b", [(0, LONG)]),
         ("a", [(0, LONG), (1, SHORT)]),
     ]
     rest = [("a", [(0, 0), (0, 0)]), ("a", [(1, 0)])]
     whole = [("a", [(0, 0), (0, 12), (0, 0)]), ("b", [(0, 12)]), ("a", [(0, 12), (1, 0)])]
-    assert commits(Line(state), key, version, asked, rest) == whole
+    assert commits(Line(state), key, version, requested, rest) == whole
     if key == COMMIT:
         assert stored(state) == {("a", 0): 2, ("a", 1): 21}
 
@@ -422,15 +424,15 @@ def test_broker_merges_repeated_partitions(key: int, version: int) -> None:
     """The merged reply is complete if the broker answers a repeated partition once and reorders topics, as before Kafka
     3.5.
     """
-    asked: Asked = [("b", [(1, SHORT)]), ("a", [(0, SHORT), (1, LONG), (0, SHORT)])]
-    told = commits(Line(limited()), key, version, asked, [("a", [(0, 0)]), ("b", [(1, 0)])])
-    assert told == [("b", [(1, 0)]), ("a", [(0, 0), (1, 12), (0, 0)])]
+    requested: Asked = [("b", [(1, SHORT)]), ("a", [(0, SHORT), (1, LONG), (0, SHORT)])]
+    results = commits(Line(limited()), key, version, requested, [("a", [(0, 0)]), ("b", [(1, 0)])])
+    assert results == [("b", [(1, 0)]), ("a", [(0, 0), (1, 12), (0, 0)])]
 
 
 def test_partition_missing_in_reply_is_left_out() -> None:
     """A partition that is missing in the broker's reply is missing in the merged reply."""
-    told = commits(Line(limited()), COMMIT, 7, [("a", [(0, SHORT), (1, LONG), (2, SHORT)])], [("a", [(2, 0)])])
-    assert told == [("a", [(1, 12), (2, 0)])]
+    results = commits(Line(limited()), COMMIT, 7, [("a", [(0, SHORT), (1, LONG), (2, SHORT)])], [("a", [(2, 0)])])
+    assert results == [("a", [(1, 12), (2, 0)])]
 
 
 def test_pipelined_commits_are_answered_in_order() -> None:
@@ -444,16 +446,16 @@ def test_pipelined_commits_are_answered_in_order() -> None:
         [("a", [(0, LONG)])],
         [("b", [(5, SHORT), (6, LONG)])],
     ]
-    frames = [line.frame(commit(COMMIT, 8, asked), 8) for asked in plans]
+    frames = [line.frame(commit(COMMIT, 8, plan), 8) for plan in plans]
     without_refused_partitions = line.client(*frames)
     assert [type(command) for command in without_refused_partitions] == [ToUpstream] * 3
     assert without_refused_partitions[1] == ToUpstream(frames[1])
-    told = [encode_reply(answer(COMMIT, 8, fine(rest)), 8, n) for n, rest in ((1, REST), (2, plans[1]), (3, REST))]
-    commands = [command for piece in pieces(b"".join(told), 7) for command in line.upstream(piece)]
+    replies = [encode_reply(answer(COMMIT, 8, fine(rest)), 8, n) for n, rest in ((1, REST), (2, plans[1]), (3, REST))]
+    commands = [command for piece in pieces(b"".join(replies), 7) for command in line.upstream(piece)]
     heard = [command.data for command in commands if isinstance(command, ToClient)]
     assert heard == [
         encode_reply(answer(COMMIT, 8, REFUSED), 8, 1),
-        told[1],
+        replies[1],
         encode_reply(answer(COMMIT, 8, REFUSED), 8, 3),
         encode_reply(replace(answer(COMMIT, 8, [("a", [(0, 12)])]), throttle_time_ms=0), 8, 4),
     ]
@@ -493,9 +495,9 @@ def test_lost_reply_doubts_forwarded_partitions() -> None:
     assert state.copy.manager.view("g", EPOCH + 300).offsets_fallback_reason is None
 
 
-def fine_notes(asked: Asked) -> Asked:
+def fine_notes(requested: Asked) -> Asked:
     """Returns a commit's partitions with short metadata."""
-    return [(name, [(index, SHORT) for index, _ in partitions]) for name, partitions in asked]
+    return [(name, [(index, SHORT) for index, _ in partitions]) for name, partitions in requested]
 
 
 def test_failed_reduction_forwards_whole_commit(
@@ -540,17 +542,17 @@ def kafka(key: int, version: int, message: Any, limit: int | None, there: Mappin
     if not built:
         return coordinators
     for name, fit in coordinators:
-        for told in fit:
-            merge(built, name, told)
+        for results in fit:
+            merge(built, name, results)
     return built
 
 
-def merge(built: Told, name: str, told: tuple[int, int]) -> None:
+def merge(built: Told, name: str, results: tuple[int, int]) -> None:
     entry = next((partitions for topic, partitions in built if topic == name), None)
     if entry is None:
-        built.append((name, [told]))
+        built.append((name, [results]))
     else:
-        entry.append(told)
+        entry.append(results)
 
 
 notes = st.sampled_from([None, "", SHORT, LONG, "😀😀", "😀😀😀"])
@@ -558,10 +560,12 @@ partitions = st.lists(st.tuples(st.integers(0, 3), notes), max_size=4)
 anything = st.lists(st.tuples(st.sampled_from("abc"), partitions), max_size=4)
 
 
-def certainly_known(asked: Asked, there: Mapping[str, int], code: int) -> bool:
+def certainly_known(requested: Asked, there: Mapping[str, int], code: int) -> bool:
     """Whether the broker's reply about the other partitions determines its errors for the withheld ones."""
-    rest = [(name, i) for name, partitions in asked for i, note in partitions if utf16_units(note or "") <= LIMIT]
-    withheld = [(name, i) for name, partitions in asked for i, note in partitions if utf16_units(note or "") > LIMIT]
+    rest = [(name, i) for name, partitions in requested for i, note in partitions if utf16_units(note or "") <= LIMIT]
+    withheld = [
+        (name, i) for name, partitions in requested for i, note in partitions if utf16_units(note or "") > LIMIT
+    ]
     if code and withheld and not any(i < there[name] for name, i in rest):
         return False
     return all(
@@ -572,17 +576,17 @@ def certainly_known(asked: Asked, there: Mapping[str, int], code: int) -> bool:
 
 @pytest.mark.parametrize(("key", "version"), [(COMMIT, 7), (COMMIT, 10), (TXN_COMMIT, 5)])
 @given(
-    asked=anything,
+    requested=anything,
     there=st.fixed_dictionaries(dict.fromkeys("abc", st.sampled_from([4, 4, 2, 0, -1]))),
     code=st.sampled_from([0, 0, 25]),
 )
 def test_any_commit_matches_broker_with_limit(
-    key: int, version: int, asked: Asked, there: Mapping[str, int], code: int
+    key: int, version: int, requested: Asked, there: Mapping[str, int], code: int
 ) -> None:
     """For any commit, the broker gets no overlong metadata, and the reply matches that of a Kafka broker with the
     limit.
     """
-    line, message = Line(limited()), commit(key, version, asked)
+    line, message = Line(limited()), commit(key, version, requested)
     commands = line.sends(message, version)
     if frame := to_upstream(commands):
         _, body = decode_request_header(frame[4:], APIS[key].flexible(version))
@@ -590,8 +594,8 @@ def test_any_commit_matches_broker_with_limit(
         assert all(utf16_units(p.committed_metadata or "") <= LIMIT for t in got.topics for p in t.partitions)
         commands = line.broker_replies(answer(key, version, kafka(key, version, got, None, there, code)), version)
     heard = listing(line.reads_reply(commands, message, version))
-    places = sorted((name, index) for name, partitions in asked for index, _ in partitions)
+    places = sorted((name, index) for name, partitions in requested for index, _ in partitions)
     assert sorted((name, index) for name, partitions in heard for index, _ in partitions) == places
-    if certainly_known(asked, there, code):
+    if certainly_known(requested, there, code):
         expected = kafka(key, version, message, LIMIT, there, code)
         assert [each for each in heard if each[1]] == expected

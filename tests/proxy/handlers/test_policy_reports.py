@@ -108,7 +108,7 @@ def one_member(group_id: str) -> DescribeGroupsResponse:
 REBALANCING = JoinGroupResponse(error_code=27, generation_id=-1, protocol_name="", leader="", member_id="", members=())
 
 
-def told(folder: Path) -> list[dict[str, Any]]:
+def written_records(folder: Path) -> list[dict[str, Any]]:
     """Returns all records of a journal."""
     return [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
 
@@ -149,7 +149,7 @@ async def test_refusal_reaches_metrics_and_journal(
     assert timeline["group"] == group_id
     once = {"count": 1, "first_at": moment}
     assert entry == {"what": what, **verdict, "principal": "", "error": error[1], "enforced": mode == "enforce", **once}
-    (record,) = (record for record in told(tmp_path) if record["kind"] in ("refusal", "audit"))
+    (record,) = (record for record in written_records(tmp_path) if record["kind"] in ("refusal", "audit"))
     assert (
         record.items() >= {"kind": kind, "group": group_id, "observed_at": moment, **verdict, "principal": None}.items()
     )

@@ -96,11 +96,11 @@ def asked_in(data: bytes) -> list[tuple[int, BrokerRequest]]:
 
 def served(line: Line, broker: OldBroker, commands: list[Command]) -> list[Command]:
     """Lets the broker answer all requests. Returns the final commands. Asserts that the client gets nothing before."""
-    while asked := asked_in(to_upstream(commands)):
+    while requests := asked_in(to_upstream(commands)):
         assert to_client(commands) == b""
         assert not line.session.should_read_client
         commands = []
-        for correlation, each in asked:
+        for correlation, each in requests:
             assert correlation == RELAY_CORRELATION
             commands += line.upstream(encode_reply(broker.answer(each), each.version, correlation))
     return commands
@@ -148,8 +148,8 @@ def test_next_request_waits_for_translated_reply() -> None:
     line, broker = Line(old(broker_state())), OldBroker(RELEASES[OLD], GROUPS)
     behind = request(1, 91)
     commands = line.client(line.frame(DescribeGroupsRequest(groups=("g",)), 6), behind)
-    [(correlation, asked)] = asked_in(to_upstream(commands))
-    answer, last = line.upstream(encode_reply(broker.answer(asked), asked.version, correlation))
+    [(correlation, requests)] = asked_in(to_upstream(commands))
+    answer, last = line.upstream(encode_reply(broker.answer(requests), requests.version, correlation))
     assert isinstance(answer, ToClient)
     assert last == ToUpstream(behind)
 
@@ -165,8 +165,8 @@ def test_translated_reply_teaches_the_copy() -> None:
         OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=(committed,)),)),
         2,
     )
-    told = line.reads_reply(served(line, broker, line.sends(everything(4), 4)), everything(4), 4)
-    assert line.reads_reply(line.sends(everything(4), 4), everything(4), 4) == told
+    answer = line.reads_reply(served(line, broker, line.sends(everything(4), 4)), everything(4), 4)
+    assert line.reads_reply(line.sends(everything(4), 4), everything(4), 4) == answer
     assert (state.traffic.answers, state.traffic.relays) == ({FETCH: 1}, {FETCH: 1})
 
 
@@ -179,8 +179,8 @@ def test_unreadable_relayed_reply_gets_error_15(question: Any, version: int) -> 
     assert len(asked_in(to_upstream(commands))) == 1
     garbage = RELAY_CORRELATION.to_bytes(4, "big", signed=True) + b"\x7f"
     answer = line.reads_reply(line.upstream(len(garbage).to_bytes(4, "big") + garbage), question, version)
-    told = answer.groups if question.KEY == DESCRIBE or version >= 8 else [answer]
-    assert [each.error_code for each in told] == [15]
+    results = answer.groups if question.KEY == DESCRIBE or version >= 8 else [answer]
+    assert [each.error_code for each in results] == [15]
     assert sum(state.traffic.decode_failures.values()) == 1
     assert line.session.should_read_client
 

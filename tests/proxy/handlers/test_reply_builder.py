@@ -101,10 +101,10 @@ def test_answer_is_cached_until_content_changes(question: Struct, version: int) 
     asking = Line(state)
 
     def ask() -> Struct:
-        told = asking.reads_reply(asking.sends(question, version), question, version)
-        assert told == build_uncached(state, line, question, version)
-        assert isinstance(told, Struct)
-        return told
+        reply = asking.reads_reply(asking.sends(question, version), question, version)
+        assert reply == build_uncached(state, line, question, version)
+        assert isinstance(reply, Struct)
+        return reply
 
     first = ask()
     assert cached_answers(state.traffic) == 0
@@ -128,8 +128,8 @@ def test_list_is_cached_until_a_group_appears() -> None:
     for group in ("g", "g", "h", "i"):
         if group != "g":
             stable_group(state, f"a member of {group}", group=group)
-        told = line.reads_reply(line.sends(LISTING, 4), LISTING, 4)
-        found.append({listed.group_id for listed in told.groups})
+        reply = line.reads_reply(line.sends(LISTING, 4), LISTING, 4)
+        found.append({listed.group_id for listed in reply.groups})
     assert found == [{"g"}, {"g"}, {"g", "h"}, {"g", "h", "i"}]
     assert cached_answers(state.traffic) == 1
 
@@ -167,8 +167,8 @@ def test_no_cache_room_builds_each_answer(question: Struct, version: int) -> Non
     asking = Line(state)
     for offset in (1, 1, 2):
         commit(line, offset)
-        told = asking.reads_reply(asking.sends(question, version), question, version)
-        assert told == build_uncached(state, line, question, version)
+        reply = asking.reads_reply(asking.sends(question, version), question, version)
+        assert reply == build_uncached(state, line, question, version)
     assert cached_answers(state.traffic) == 0
     assert state.traffic.reply_cache_bytes == 0
 
@@ -183,8 +183,8 @@ def test_large_answer_parts_are_cached(count: int) -> None:
     question = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=topics),))
     for offset in (1, 2):
         commit(line, offset)
-        told = line.reads_reply(line.sends(question, 8), question, 8)
-        assert told == build_uncached(state, line, question, 8)
+        reply = line.reads_reply(line.sends(question, 8), question, 8)
+        assert reply == build_uncached(state, line, question, 8)
     assert (state.traffic.reply_cache_bytes > PARTITION_BYTES * count) == (count >= MIN_CACHED_PARTITIONS)
 
 
@@ -206,18 +206,18 @@ def test_missing_api_disables_cache(question: Struct, version: int) -> None:
     state.versions.learn({})
     asking = Line(state)
     for _ in range(2):
-        told = asking.reads_reply(asking.sends(question, version), question, version)
-        assert told == build_uncached(state, line, question, version)
+        reply = asking.reads_reply(asking.sends(question, version), question, version)
+        assert reply == build_uncached(state, line, question, version)
     assert cached_answers(state.traffic) == 0
 
 
 def test_broker_upgrade_invalidates_cache() -> None:
     """A cached answer is discarded when an upgrade of the broker changes its meaning."""
     state, _ = known()
-    asking, question, told = Line(state), OffsetFetchRequest(group_id="g", topics=()), []
+    asking, question, replies = Line(state), OffsetFetchRequest(group_id="g", topics=()), []
     for highest in (1, 1, 8):
         state.versions.learn({key: (0, highest if key == ApiKey.OFFSET_FETCH else 20) for key in APIS})
         reply = asking.reads_reply(asking.sends(question, 1), question, 1)
-        told.append(sum(len(topic.partitions) for topic in reply.topics))
-    assert told == [len(PARTITIONS), len(PARTITIONS), 0]
+        replies.append(sum(len(topic.partitions) for topic in reply.topics))
+    assert replies == [len(PARTITIONS), len(PARTITIONS), 0]
     assert cached_answers(state.traffic) == 1

@@ -69,22 +69,22 @@ def knowing(old: str, **settings: Any) -> BrokerState:
     return state
 
 
-def told(state: BrokerState, broker: OldBroker, request: Struct, version: int) -> Any:
+def translated_reply(state: BrokerState, broker: OldBroker, request: Struct, version: int) -> Any:
     """Translates a request and lets the broker answer. Returns the reply as the client decodes it."""
     steps = translate(request, version, state.versions, state.authorization)
     try:
-        asked = next(steps)
+        requests = next(steps)
         while True:
-            asked = steps.send([broker.answer(each) for each in asked])
+            requests = steps.send([broker.answer(each) for each in requests])
     except StopIteration as done:
         return decode(APIS[request.KEY].response, version, encode(done.value, version))
 
 
-def fetching(version: int, asked: Sequence[tuple[str, Any]], **fields: Any) -> OffsetFetchRequest:
+def fetching(version: int, requested_groups: Sequence[tuple[str, Any]], **fields: Any) -> OffsetFetchRequest:
     """Returns a request for offsets of groups, or only of the first group if the version names a single group."""
     if version < 8:
-        return OffsetFetchRequest(group_id=asked[0][0], topics=asked[0][1], **fields)
-    groups = tuple(OffsetFetchRequestGroup(group_id=group, topics=topics) for group, topics in asked)
+        return OffsetFetchRequest(group_id=requested_groups[0][0], topics=requested_groups[0][1], **fields)
+    groups = tuple(OffsetFetchRequestGroup(group_id=group, topics=topics) for group, topics in requested_groups)
     return OffsetFetchRequest(groups=groups, **fields)
 
 
@@ -102,8 +102,8 @@ def questions(draw: st.DrawFn, key: int, version: int) -> Struct:
         asks = version >= 3 and draw(st.booleans())
         groups = draw(st.lists(NAMES, max_size=4).map(tuple))
         return DescribeGroupsRequest(groups=groups, include_authorized_operations=asks)
-    asked = draw(st.lists(st.tuples(NAMES, TOPICS), min_size=1, max_size=3))
-    return fetching(version, asked, **({"require_stable": draw(st.booleans())} if version >= 7 else {}))
+    requested_groups = draw(st.lists(st.tuples(NAMES, TOPICS), min_size=1, max_size=3))
+    return fetching(version, requested_groups, **({"require_stable": draw(st.booleans())} if version >= 7 else {}))
 
 
 @pytest.mark.parametrize(("old", "key"), sorted({(old, key) for old, key, _ in CASES}))
@@ -115,7 +115,7 @@ def test_old_broker_matches_newer_broker(old: str, key: int, data: st.DataObject
     version = data.draw(st.integers(lowest, highest))
     state, broker = knowing(old, answers={"authorizer": "none"}), OldBroker(RELEASES[old], groups)
     request: Any = data.draw(questions(key, version))
-    assert comparable(told(state, broker, request, version)) == comparable(newer(broker, request, version))
+    assert comparable(translated_reply(state, broker, request, version)) == comparable(newer(broker, request, version))
 
 
 def newer(broker: OldBroker, request: Any, version: int) -> Struct:
@@ -163,7 +163,7 @@ def offsets_of(reply: OffsetFetchResponse, version: int) -> tuple[int, dict[tupl
 def test_group_error_is_kept_in_translation(version: int, error: int, topics: Any) -> None:
     """A group's error in an old broker's reply becomes the group's error in the translated reply."""
     broker = OldBroker(RELEASES[OLDEST], {"g": GroupView(group_id="g", error_code=error)})
-    reply = told(knowing(OLDEST), broker, fetching(version, [("g", topics)]), version)
+    reply = translated_reply(knowing(OLDEST), broker, fetching(version, [("g", topics)]), version)
     assert offsets_of(reply, version) == (error, {})
 
 
@@ -171,15 +171,17 @@ def test_group_error_is_kept_in_translation(version: int, error: int, topics: An
 def test_group_without_offsets_has_empty_reply(version: int) -> None:
     """A group without offsets gets a reply without topics and without an error."""
     broker = OldBroker(RELEASES[OLDEST], {})
-    assert offsets_of(told(knowing(OLDEST), broker, fetching(version, [("g", None)]), version), version) == (0, {})
+    assert offsets_of(
+        translated_reply(knowing(OLDEST), broker, fetching(version, [("g", None)]), version), version
+    ) == (0, {})
 
 
 class Hiding(OldBroker):
     """A broker that hides a topic in replies to requests for all topics, and refuses a request that names the topic."""
 
-    def answer(self, asked: Any) -> Any:
-        reply = super().answer(asked)
-        if not asked.request.topics:
+    def answer(self, request: Any) -> Any:
+        reply = super().answer(request)
+        if not request.request.topics:
             return reply
         hidden = (replace(p, committed_offset=-1, error_code=29) for t in reply.topics for p in t.partitions)
         return replace(
@@ -193,9 +195,9 @@ def test_hidden_topic_is_omitted_or_refused() -> None:
     """
     offsets = {("a", 0): CommittedOffset(1), ("b", 0): CommittedOffset(2)}
     broker = Hiding(RELEASES[OLDEST], {"g": GroupView(group_id="g", offsets=offsets)})
-    assert offsets_of(told(knowing(OLDEST), broker, fetching(2, [("g", None)]), 2), 2) == (0, {("a", 0): 1})
+    assert offsets_of(translated_reply(knowing(OLDEST), broker, fetching(2, [("g", None)]), 2), 2) == (0, {("a", 0): 1})
     named = tuple(OffsetFetchRequestTopic(name=name, partition_indexes=(0,)) for name in "ab")
-    reply = told(knowing(OLDEST), broker, fetching(2, [("g", named)]), 2)
+    reply = translated_reply(knowing(OLDEST), broker, fetching(2, [("g", named)]), 2)
     assert {t.name: (p.committed_offset, p.error_code) for t in reply.topics for p in t.partitions} == {
         "a": (1, 0),
         "b": (-1, 29),
@@ -205,8 +207,8 @@ def test_hidden_topic_is_omitted_or_refused() -> None:
 class Forgetting(OldBroker):
     """A broker that loses a group's offsets after it has returned them."""
 
-    def answer(self, asked: Any) -> Any:
-        reply = super().answer(asked)
+    def answer(self, request: Any) -> Any:
+        reply = super().answer(request)
         self.groups = {}
         return reply
 
@@ -214,7 +216,7 @@ class Forgetting(OldBroker):
 def test_offsets_lost_meanwhile_are_omitted() -> None:
     """Offsets that disappear between the two requests to an old broker are omitted."""
     broker = Forgetting(RELEASES[OLDEST], {"g": GroupView(group_id="g", offsets={("a", 0): CommittedOffset(1)})})
-    assert offsets_of(told(knowing(OLDEST), broker, fetching(2, [("g", None)]), 2), 2) == (0, {})
+    assert offsets_of(translated_reply(knowing(OLDEST), broker, fetching(2, [("g", None)]), 2), 2) == (0, {})
     assert len(broker.asked) == 2
 
 
@@ -228,17 +230,17 @@ def test_member_id_is_dropped_for_old_broker() -> None:
     """A broker whose version has no member fields still gets require_stable and returns the offsets."""
     broker = OldBroker(RELEASES["3.6.2"], {"g": GroupView(group_id="g", offsets={("a", 0): CommittedOffset(1)})})
     group = OffsetFetchRequestGroup(group_id="g", topics=None, member_id="m", member_epoch=3)
-    reply = told(knowing("3.6.2"), broker, OffsetFetchRequest(groups=(group,), require_stable=True), 9)
+    reply = translated_reply(knowing("3.6.2"), broker, OffsetFetchRequest(groups=(group,), require_stable=True), 9)
     assert offsets_of(reply, 9) == (0, {("a", 0): 1})
-    assert [of(asked.request, OffsetFetchRequest).require_stable for asked in broker.asked] == [True]
+    assert [of(request.request, OffsetFetchRequest).require_stable for request in broker.asked] == [True]
 
 
 @pytest.mark.parametrize(("old", "version", "told_on"), [("2.8.2", 8, True), ("0.10.2.2", 7, False)])
 def test_require_stable_needs_transactions(old: str, version: int, told_on: bool) -> None:
     """require_stable is passed on only to brokers whose OffsetFetch has this field."""
     broker = OldBroker(RELEASES[old], {})
-    told(knowing(old), broker, fetching(version, [("g", None)], require_stable=True), version)
-    assert [of(asked.request, OffsetFetchRequest).require_stable for asked in broker.asked] == [told_on]
+    translated_reply(knowing(old), broker, fetching(version, [("g", None)], require_stable=True), version)
+    assert [of(request.request, OffsetFetchRequest).require_stable for request in broker.asked] == [told_on]
 
 
 # Lists and descriptions.
@@ -253,22 +255,24 @@ class LocalAnswers(OldBroker):
         "old": (0, "AwaitingSync"),
     }
 
-    def answer(self, asked: Any) -> Any:
-        self.asked.append(asked)
-        if isinstance(asked.request, ListGroupsRequest):
+    def answer(self, request: Any) -> Any:
+        self.asked.append(request)
+        if isinstance(request.request, ListGroupsRequest):
             names = [*self.sends, "missing"]
             groups = tuple(ListedGroup(group_id=name, protocol_type="consumer") for name in names)
             return ListGroupsResponse(error_code=14, groups=groups)
-        said = {name: self.sends[name] for name in asked.request.groups if name in self.sends}
+        answers = {name: self.sends[name] for name in request.request.groups if name in self.sends}
         return DescribeGroupsResponse(
-            groups=tuple(group_replies.error_group(name, error, state=state) for name, (error, state) in said.items())
+            groups=tuple(
+                group_replies.error_group(name, error, state=state) for name, (error, state) in answers.items()
+            )
         )
 
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_list_has_visible_states_and_error(version: int) -> None:
     """A translated list has the states that the client may see, omits Dead groups, and keeps the broker's error."""
-    reply = told(knowing(OLDEST), LocalAnswers(RELEASES[OLDEST], {}), ListGroupsRequest(), version)
+    reply = translated_reply(knowing(OLDEST), LocalAnswers(RELEASES[OLDEST], {}), ListGroupsRequest(), version)
     assert reply.error_code == 14
     expected = {"forbidden": "", "old": "CompletingRebalance", "missing": ""}
     assert {group.group_id: group.group_state for group in reply.groups} == expected
@@ -278,7 +282,7 @@ def test_list_has_visible_states_and_error(version: int) -> None:
 def test_state_filter_keeps_matching_group() -> None:
     """A state filter on a translated list returns the group that has this state."""
     request = ListGroupsRequest(states_filter=("completingrebalance", ""))
-    reply = told(knowing(OLDEST), LocalAnswers(RELEASES[OLDEST], {}), request, 4)
+    reply = translated_reply(knowing(OLDEST), LocalAnswers(RELEASES[OLDEST], {}), request, 4)
     assert "old" in {group.group_id for group in reply.groups}
 
 
@@ -287,9 +291,9 @@ def test_states_are_requested_in_batches() -> None:
     names = [f"g{number}" for number in range(2 * GROUPS_PER_DESCRIBE + 1)]
     groups = {name: GroupView(group_id=name, state=GroupState.EMPTY) for name in names}
     broker = OldBroker(RELEASES[OLDEST], groups)
-    reply = told(knowing(OLDEST), broker, ListGroupsRequest(), 4)
+    reply = translated_reply(knowing(OLDEST), broker, ListGroupsRequest(), 4)
     assert [group.group_state for group in reply.groups] == ["Empty"] * len(names)
-    sizes = [len(of(asked.request, DescribeGroupsRequest).groups) for asked in broker.asked[1:]]
+    sizes = [len(of(request.request, DescribeGroupsRequest).groups) for request in broker.asked[1:]]
     assert sizes == [GROUPS_PER_DESCRIBE, GROUPS_PER_DESCRIBE, 1]
 
 
@@ -297,7 +301,7 @@ def test_states_are_requested_in_batches() -> None:
 def test_list_without_states_needs_one_request(version: int) -> None:
     """A list in a version without states needs one request to the broker."""
     broker = LocalAnswers(RELEASES[OLDEST], {})
-    assert len(told(knowing(OLDEST), broker, ListGroupsRequest(), version).groups) == 4
+    assert len(translated_reply(knowing(OLDEST), broker, ListGroupsRequest(), version).groups) == 4
     assert len(broker.asked) == 1
 
 
@@ -305,7 +309,7 @@ def test_list_without_states_needs_one_request(version: int) -> None:
 def test_description_keeps_errors_and_new_names(version: int) -> None:
     """A translated description keeps the broker's errors and uses the newer names of states."""
     request = DescribeGroupsRequest(groups=("old", "forbidden", "gone", "missing", "old"))
-    reply = told(knowing(OLDEST), LocalAnswers(RELEASES[OLDEST], {}), request, version)
+    reply = translated_reply(knowing(OLDEST), LocalAnswers(RELEASES[OLDEST], {}), request, version)
     assert [(group.group_id, group.error_code, group.group_state) for group in reply.groups] == [
         ("old", 0, "CompletingRebalance"),
         ("forbidden", 30, ""),
@@ -322,7 +326,7 @@ def test_authorized_operations_need_no_authorizer(authorizer: bool | None, opera
     if authorizer is not None:
         state.learn_authorizer(authorizer)
     request = DescribeGroupsRequest(groups=("old", "forbidden"), include_authorized_operations=True)
-    reply = told(state, LocalAnswers(RELEASES[OLDEST], {}), request, 3)
+    reply = translated_reply(state, LocalAnswers(RELEASES[OLDEST], {}), request, 3)
     assert [group.authorized_operations for group in reply.groups] == [operations, -2147483648]
 
 
@@ -330,7 +334,7 @@ def test_broker_reports_authorized_operations() -> None:
     """A broker that can report authorized operations is asked for them."""
     request = DescribeGroupsRequest(groups=("g",), include_authorized_operations=True)
     broker = OldBroker(RELEASES["2.8.2"], {"g": GroupView(group_id="g", state=GroupState.EMPTY)})
-    [group] = told(knowing("2.8.2"), broker, request, 6).groups
+    [group] = translated_reply(knowing("2.8.2"), broker, request, 6).groups
     assert group.authorized_operations == group_replies.ALL_OPERATIONS
     assert broker.asked == [BrokerRequest(request, 5)]
 

@@ -43,13 +43,13 @@ class Stage:
     def __init__(self, partitions: int = 1, **settings: Any) -> None:
         self.topic = Topic(partitions)
         self.producer = IdempotentProducer(b"here", **{"queue_records": 1000, "batch_bytes": BATCH, **settings})
-        self.told = 0
+        self.records_appended = 0
 
     def tell(self, *sizes: int) -> None:
         """Appends records. `sizes`: the lengths of their topics' names."""
         for size in sizes:
-            self.told += 1
-            self.producer.append(record(self.told, "t" * size))
+            self.records_appended += 1
+            self.producer.append(record(self.records_appended, "t" * size))
 
     def prepare(self) -> PartitionBatch | None:
         """Does all that comes before sending."""
@@ -147,7 +147,7 @@ class Unreliable(RuleBasedStateMachine):
         producer = self.stage.producer
         assert (
             producer.records_written + sum(producer.records_dropped.values()) + producer.unsettled_count
-            == self.stage.told
+            == self.stage.records_appended
         )
         assert producer.unsettled_count <= QUEUE
 
@@ -175,7 +175,7 @@ class Unreliable(RuleBasedStateMachine):
         there = set(self.topic.seqs)
         # A record that was dropped after its batch was sent may still be in the topic.
         assert producer.records_written <= len(there) <= producer.records_written + producer.records_maybe_doubled
-        assert self.stage.told - len(there) <= sum(producer.records_dropped.values())
+        assert self.stage.records_appended - len(there) <= sum(producer.records_dropped.values())
 
 
 TestUnreliable = Unreliable.TestCase

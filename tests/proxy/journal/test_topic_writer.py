@@ -57,16 +57,16 @@ class Stage:
         queue = settings.pop("queue_records", 1000)
         journal = Journal(**{"topic": TOPIC, "topic_linger_seconds": 0, **settings})
         self.outlet = TopicWriter("here", TOPIC, journal, lambda: connect(*BROKER), queue)
-        self.told = 0
+        self.appended = 0
 
     def tell(self, number: int = 1, size: int = 1) -> None:
         for _ in range(number):
-            self.told += 1
-            self.outlet.append(record(self.told, "t" * size))
+            self.appended += 1
+            self.outlet.append(record(self.appended, "t" * size))
 
     async def all_written(self) -> None:
-        await until(lambda: self.outlet.records_written == self.told)
-        assert self.broker.topic.seqs == list(range(1, self.told + 1))
+        await until(lambda: self.outlet.records_written == self.appended)
+        assert self.broker.topic.seqs == list(range(1, self.appended + 1))
 
     async def find_home(self) -> int:
         """Writes the first record, and returns its partition."""
@@ -166,9 +166,9 @@ async def test_lost_batch_is_retried_without_duplicate(
         await stage.all_written()
     assert stage.broker.topic.ids == 1
     assert stage.outlet.failures == 2
-    said = shown()
-    assert said.count("records do not get to the topic") == 1
-    assert said.count("records are written to a topic") == 2
+    lines = shown()
+    assert lines.count("records do not get to the topic") == 1
+    assert lines.count("records are written to a topic") == 2
 
 
 @pytest.mark.parametrize("code", [45, 47, 59])
@@ -205,15 +205,15 @@ async def test_writer_leaves_moved_partition(network: MemoryNetwork, autojump_cl
     assert [partition.seqs for partition in stage.broker.topic.partitions] == [[1], [2, 3]]
 
 
-@pytest.mark.parametrize("said", [[THIS, THIS], [NOBODY, NOBODY]])
+@pytest.mark.parametrize("reported_leaders", [[THIS, THIS], [NOBODY, NOBODY]])
 @pytest.mark.parametrize("fault", [Fault.LOSE_REPLY, Fault.LOSE_REQUEST])
 async def test_restarted_leader_is_awaited(
-    network: MemoryNetwork, autojump_clock: MockClock, said: list[int], fault: Fault, shown: Shown
+    network: MemoryNetwork, autojump_clock: MockClock, reported_leaders: list[int], fault: Fault, shown: Shown
 ) -> None:
     """The writer waits for its partition while a restarted broker does not yet lead it."""
     async with staged(network, TopicBroker(2)) as stage:
         home = await stage.find_home()
-        stage.broker.topic.leader_partitions, stage.broker.said = {1 - home}, said
+        stage.broker.topic.leader_partitions, stage.broker.reported_leaders = {1 - home}, reported_leaders
         stage.broker.faults.append(fault)
         stage.tell(2)
         await until(lambda: stage.outlet.failures >= 4)
@@ -229,7 +229,7 @@ async def test_leaderless_partition_is_abandoned(network: MemoryNetwork, autojum
     async with staged(network, TopicBroker(2)) as stage:
         home = await stage.find_home()
         stage.broker.topic.leader_partitions = {1 - home}
-        stage.broker.said = [NOBODY if number == home else THIS for number in range(2)]
+        stage.broker.reported_leaders = [NOBODY if number == home else THIS for number in range(2)]
         stage.tell(2)
         await until(lambda: stage.outlet.records_written == 3)
     assert stage.broker.topic.partitions[1 - home].seqs == [2, 3]
@@ -238,7 +238,7 @@ async def test_leaderless_partition_is_abandoned(network: MemoryNetwork, autojum
 async def test_first_write_ignores_metadata_leader(network: MemoryNetwork, autojump_clock: MockClock) -> None:
     """The first write takes a partition although metadata names no leader for it."""
     async with staged(network) as stage:
-        stage.broker.said = [NOBODY]
+        stage.broker.reported_leaders = [NOBODY]
         stage.tell()
         await stage.all_written()
     assert stage.outlet.failures == 0
@@ -255,11 +255,11 @@ async def test_writer_waits_without_led_partition(
         stage.tell(2)
         await until(lambda: stage.outlet.failures >= 3)
         assert not broker.requests(ProduceRequest)
-        said = shown()
+        lines = shown()
         broker.topic.leader_partitions, broker.exists = {0}, True
         await stage.all_written()
-    assert said.count("records do not get to the topic") == 1
-    assert ("it leads none of 1 partitions" if exists else "there is no such topic") in said
+    assert lines.count("records do not get to the topic") == 1
+    assert ("it leads none of 1 partitions" if exists else "there is no such topic") in lines
 
 
 async def test_old_broker_is_retried_slowly(network: MemoryNetwork, autojump_clock: MockClock, shown: Shown) -> None:
@@ -271,9 +271,9 @@ async def test_old_broker_is_retried_slowly(network: MemoryNetwork, autojump_clo
         await until(lambda: stage.outlet.failures >= 3)
         assert trio.current_time() >= 2 * PERMANENT_FAILURE_SECONDS
         assert stage.outlet.records_dropped["queue_full"] == 3
-    said = shown()
-    assert said.count("records do not get to the topic") == 1
-    assert "Kafka 0.11" in said
+    lines = shown()
+    assert lines.count("records do not get to the topic") == 1
+    assert "Kafka 0.11" in lines
 
 
 @pytest.mark.parametrize("api", ["InitProducerId", "Produce"])
@@ -290,10 +290,10 @@ async def test_missing_right_is_retried(
         stage.tell()
         await until(lambda: stage.outlet.failures == 2)
         assert trio.current_time() >= PERMANENT_FAILURE_SECONDS
-        said = shown()
+        lines = shown()
         broker.denied = 0
         await stage.all_written()
-    assert said.count("grant WRITE and DESCRIBE") == 1
+    assert lines.count("grant WRITE and DESCRIBE") == 1
 
 
 async def test_rejected_records_are_dropped(network: MemoryNetwork, autojump_clock: MockClock, shown: Shown) -> None:
@@ -309,9 +309,9 @@ async def test_rejected_records_are_dropped(network: MemoryNetwork, autojump_clo
         await until(lambda: stage.outlet.records_dropped["refused"] == 1)
     assert stage.broker.topic.seqs == [1, 2, 3, 5, 6, 7]
     assert stage.outlet.records_dropped == {"queue_full": 0, "too_large": 1, "refused": 1}
-    said = shown()
-    assert "MESSAGE_TOO_LARGE (10)" in said
-    assert "INVALID_TIMESTAMP (32)" in said
+    lines = shown()
+    assert "MESSAGE_TOO_LARGE (10)" in lines
+    assert "INVALID_TIMESTAMP (32)" in lines
 
 
 async def test_absent_broker_is_retried(network: MemoryNetwork, autojump_clock: MockClock, shown: Shown) -> None:

@@ -41,14 +41,14 @@ def sources(outlet: JournalWriter, *groups: GroupView, traffic: TrafficCounters 
     )
 
 
-def told(folder: Path) -> list[dict[str, Any]]:
+def written_records(folder: Path) -> list[dict[str, Any]]:
     """Returns all records, in order."""
     lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
     return [json.loads(line) for line in lines]
 
 
 def kinds(folder: Path) -> list[str]:
-    return [record["kind"] for record in told(folder)]
+    return [record["kind"] for record in written_records(folder)]
 
 
 def written(outlet: JournalWriter) -> int:
@@ -80,7 +80,7 @@ async def test_snapshot_is_written_each_interval(tmp_path: Path) -> None:
     assert found.count("member") == 1
     found.remove("member")
     assert found == ["heartbeat", "group"] * (len(found) // 2)
-    first, group, *_ = told(tmp_path)
+    first, group, *_ = written_records(tmp_path)
     assert first["sample"]["group_sidecar_received_bytes_total"] == 11
     assert first["sample"]["group_sidecar_held_bytes"] == 7
     assert group["max_size"] == 3
@@ -95,7 +95,7 @@ async def test_record_times_include_clock_drift(tmp_path: Path) -> None:
         nursery.start_soon(outlet.run, drifted, lambda: 1_000_000.0)
         await holds(lambda: written(outlet) == 3)
         nursery.cancel_scope.cancel()
-    for record in told(tmp_path):
+    for record in written_records(tmp_path):
         assert (record["observed_at"][:10], record["emitted_at"][:10]) == ("1970-01-13", "1970-01-13")
 
 
@@ -118,10 +118,13 @@ async def test_fact_before_run_is_written_with_first_snapshot(tmp_path: Path) ->
         nursery.start_soon(outlet.run, sources(outlet), lambda: 1_000_100.0)
         await holds(lambda: written(outlet) == 2)
         nursery.cancel_scope.cancel()
-    assert [(record["kind"], record["seq"]) for record in told(tmp_path)] == [("member", 1), ("heartbeat", 2)]
-    [emitted] = {record["emitted_at"] for record in told(tmp_path)}
+    assert [(record["kind"], record["seq"]) for record in written_records(tmp_path)] == [
+        ("member", 1),
+        ("heartbeat", 2),
+    ]
+    [emitted] = {record["emitted_at"] for record in written_records(tmp_path)}
     assert emitted == timestamp(1_000_100.0)
-    assert told(tmp_path)[0]["observed_at"] == timestamp(GONE.at)
+    assert written_records(tmp_path)[0]["observed_at"] == timestamp(GONE.at)
 
 
 async def test_facts_before_run_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -135,7 +138,7 @@ async def test_facts_before_run_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp
         nursery.start_soon(outlet.run, sources(outlet), epoch)
         await holds(lambda: written(outlet) == 6)
         nursery.cancel_scope.cancel()
-    assert [record["seq"] for record in told(tmp_path)] == [*range(1, 7)]
+    assert [record["seq"] for record in written_records(tmp_path)] == [*range(1, 7)]
 
 
 async def test_large_snapshot_is_written_completely(tmp_path: Path) -> None:
@@ -167,7 +170,7 @@ async def test_topic_gets_the_same_records(
         outlet.write_fact(GONE, epoch())
         running.cancel_scope.cancel()
     assert broker.topic.seqs == list(range(1, len(broker.topic.seqs) + 1))
-    assert [record["seq"] for record in told(tmp_path)] == (broker.topic.seqs if beside_a_folder else [])
+    assert [record["seq"] for record in written_records(tmp_path)] == (broker.topic.seqs if beside_a_folder else [])
 
 
 async def test_disk_failure_is_logged_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,7 @@ class TopicBroker(ScriptedBroker):
     Attributes:
         topic: the topic's content.
         exists: whether the topic exists.
-        said: the leader of each partition in Metadata; None for the true leaders.
+        reported_leaders: the leader of each partition in Metadata; None for the true leaders.
         faults: the faults of the next Produce requests, in order. An error code is returned, and nothing is appended.
         denied: the error code of InitProducerId.
         throttled: the throttle time in Produce replies, in milliseconds.
@@ -69,13 +69,13 @@ class TopicBroker(ScriptedBroker):
         super().__init__(answers, versions)  # type: ignore[arg-type]
         self.topic = Topic(partitions)
         self.exists = True
-        self.said: list[int] | None = None
+        self.reported_leaders: list[int] | None = None
         self.faults: deque[Fault | int] = deque()
         self.denied = 0
         self.throttled = 0
 
     def _metadata(self, request: MetadataRequest, version: int) -> MetadataResponse:
-        leaders = self.said or [
+        leaders = self.reported_leaders or [
             THIS if n in self.topic.leader_partitions else OTHER for n in range(len(self.topic.partitions))
         ]
         partitions = tuple(
@@ -90,7 +90,7 @@ class TopicBroker(ScriptedBroker):
         return MetadataResponse(brokers=brokers, topics=(topic,))
 
     def _list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
-        [asked] = request.topics
+        [topic] = request.topics
         partitions = tuple(
             ListOffsetsPartitionResponse(
                 partition_index=each.partition_index,
@@ -99,9 +99,9 @@ class TopicBroker(ScriptedBroker):
                 else ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 offset=0,
             )
-            for each in asked.partitions
+            for each in topic.partitions
         )
-        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name=asked.name, partitions=partitions),))
+        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name=topic.name, partitions=partitions),))
 
     def _init_producer_id(self, request: InitProducerIdRequest, version: int) -> InitProducerIdResponse:
         assert request.transactional_id is None
@@ -111,9 +111,9 @@ class TopicBroker(ScriptedBroker):
         )
 
     def _produce(self, request: ProduceRequest, version: int) -> ProduceResponse:
-        [told] = request.topic_data
-        [data] = told.partition_data
-        assert (request.acks, request.transactional_id, told.name) == (-1, None, TOPIC)
+        [topic_data] = request.topic_data
+        [data] = topic_data.partition_data
+        assert (request.acks, request.transactional_id, topic_data.name) == (-1, None, TOPIC)
         fault = self.faults.popleft() if self.faults else None
         if fault is Fault.LOSE_REQUEST:
             raise HangUp

@@ -57,9 +57,9 @@ async def test_address_with_too_many_connections_is_turned_away(capsys: pytest.C
         async with await open_from(shell, "127.0.0.2") as later:
             await asks(later)
         await asks(second)
-    said = capsys.readouterr().out
-    assert said.count("a client was turned away") == 1
-    assert "limits.connections_per_address" in said
+    output = capsys.readouterr().out
+    assert output.count("a client was turned away") == 1
+    assert "limits.connections_per_address" in output
 
 
 async def test_each_limit_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,10 +71,10 @@ async def test_each_limit_is_reported(capsys: pytest.CaptureFixture[str]) -> Non
             async with await open_from(shell, host) as refused:
                 await is_closed(refused)
             await shell.closed(reason)
-    said = capsys.readouterr().out
-    assert said.count("a client was turned away") == 2
-    assert "limits.connections_per_address" in said
-    assert "limits.connections," in said
+    output = capsys.readouterr().out
+    assert output.count("a client was turned away") == 2
+    assert "limits.connections_per_address" in output
+    assert "limits.connections," in output
 
 
 async def test_connections_that_fail_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def names_of(client: Memory) -> set[str]:
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("requested_name", "expected"),
     [
         (None, "own"),
         ("own.example", "own"),
@@ -90,11 +90,13 @@ def names_of(client: Memory) -> set[str]:
         ("x.b.example", "x"),
     ],
 )
-async def test_name_chooses_certificate(pki: Pki, version: ssl.TLSVersion, asked: str | None, expected: str) -> None:
+async def test_name_chooses_certificate(
+    pki: Pki, version: ssl.TLSVersion, requested_name: str | None, expected: str
+) -> None:
     """A whole name takes precedence over a wildcard for one label. All other clients get the listener's own one."""
     served = {"own": {"own.example"}, **{name: {each.lower() for each in names} for name, names in NAMED.items()}}
     async with proxy(pki.settings()) as shell:
-        client = await asking(shell, pki.context(version), asked)
+        client = await asking(shell, pki.context(version), requested_name)
         assert {name.lower() for name in names_of(client)} == served[expected]
 
 
@@ -105,33 +107,33 @@ async def test_sessions_belong_to_their_certificate(pki: Pki, version: ssl.TLSVe
     async with proxy(pki.settings()) as shell:
         sessions = {name: (await asking(shell, context, name)).tls.session for name in ("a.example", "own.example")}
         for began, session in sessions.items():
-            for asked in ("a.example", "own.example", "c.b.example", "unknown.example"):
-                client = await asking(shell, context, asked, session)
-                same = {began, asked} <= {"own.example", "unknown.example"} or began == asked
-                assert (began, asked, client.tls.session_reused) == (began, asked, same)
-                assert asked != "a.example" or names_of(client) == {"a.example"}
+            for requested_name in ("a.example", "own.example", "c.b.example", "unknown.example"):
+                client = await asking(shell, context, requested_name, session)
+                same = {began, requested_name} <= {"own.example", "unknown.example"} or began == requested_name
+                assert (began, requested_name, client.tls.session_reused) == (began, requested_name, same)
+                assert requested_name != "a.example" or names_of(client) == {"a.example"}
 
 
-@pytest.mark.parametrize("asked", ["a.example", "own.example"])
-async def test_client_authentication_applies_to_every_name(pki: Pki, asked: str) -> None:
+@pytest.mark.parametrize("name", ["a.example", "own.example"])
+async def test_client_authentication_applies_to_every_name(pki: Pki, name: str) -> None:
     """A listener that requires certificates of clients requires them whatever name a client asks for."""
     mutual = {"client_auth": "required", "client_ca_file": str(pki.authority.file)}
     async with proxy(pki.settings(**mutual)) as shell:
         with pytest.raises((trio.BrokenResourceError, EOFError, ssl.SSLError)):
-            await asking(shell, pki.context(), asked)
+            await asking(shell, pki.context(), name)
         await shell.closed(CloseReason.TLS_HANDSHAKE)
         context, known = pki.context(), pki.named["x"]
         context.load_cert_chain(known.certificate_file, known.key_file)
-        await asking(shell, context, asked)
+        await asking(shell, context, name)
 
 
-@pytest.mark.parametrize("asked", ["a.example", "own.example"])
-async def test_version_applies_to_every_name(pki: Pki, asked: str) -> None:
+@pytest.mark.parametrize("name", ["a.example", "own.example"])
+async def test_version_applies_to_every_name(pki: Pki, name: str) -> None:
     """`min_version` applies whatever name a client asks for."""
     async with proxy(pki.settings(min_version="TLSv1.3")) as shell:
         with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
-            await asking(shell, pki.context(ssl.TLSVersion.TLSv1_2), asked)
-        await asking(shell, pki.context(), asked)
+            await asking(shell, pki.context(ssl.TLSVersion.TLSv1_2), name)
+        await asking(shell, pki.context(), name)
 
 
 @pytest.mark.parametrize("name", [b"\xff\x00", b"", b"*", b"*.b.example", b"a" * 255, b".", b"a..b.example"], ids=repr)

@@ -242,16 +242,16 @@ async def test_accept_resumes_after_exhaustion(
     address = await nursery.start(broker.run)
     shell = Shell(nursery, address)
     await wait_all_tasks_blocked()
-    said: list[str] = []
+    lines: list[str] = []
     with one_descriptor_left():
         client = await trio.open_tcp_stream(*shell.address)
-        while not said or "no connection can be accepted" not in said[-1]:
+        while not lines or "no connection can be accepted" not in lines[-1]:
             await trio.lowlevel.checkpoint()
-            said.append(capsys.readouterr().out)
+            lines.append(capsys.readouterr().out)
     await client.aclose()  # The client may be accepted or not: a waiting thread has a descriptor ready.
     assert await shell.ask() == reply_frame(1, b"x")
-    said.append(capsys.readouterr().out)
-    assert "".join(said).count("no connection can be accepted") == 1
+    lines.append(capsys.readouterr().out)
+    assert "".join(lines).count("no connection can be accepted") == 1
     nursery.cancel_scope.cancel()
 
 
@@ -301,8 +301,8 @@ async def test_new_clients_use_current_upstream(nursery: trio.Nursery) -> None:
 
     first, second = [await nursery.start(FakeBroker(each).run) for each in (echo, otherwise)]
     shell = Shell(nursery, first)
-    for shell.upstream, said in [(first, b"x")] * 3 + [(second, b"otherwise")] * 3 + [(first, b"x")] * 2:
-        assert await shell.ask() == reply_frame(1, said)
+    for shell.upstream, expected in [(first, b"x")] * 3 + [(second, b"otherwise")] * 3 + [(first, b"x")] * 2:
+        assert await shell.ask() == reply_frame(1, expected)
     assert [peer for _, _, peer in shell.seen] == [first] * 3 + [second] * 3 + [first] * 2
     nursery.cancel_scope.cancel()
 

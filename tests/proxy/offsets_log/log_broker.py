@@ -109,8 +109,8 @@ class LogBroker(ScriptedBroker):
 
     def fetched(self, partition: int) -> list[int]:
         """Returns the offsets at which this partition was fetched, in order."""
-        asked = (each for request in self.requests(FetchRequest) for each in request.topics[0].partitions)
-        return [each.fetch_offset for each in asked if each.partition == partition]
+        partitions = (each for request in self.requests(FetchRequest) for each in request.topics[0].partitions)
+        return [each.fetch_offset for each in partitions if each.partition == partition]
 
     async def drop(self) -> None:
         """Closes all connections."""
@@ -169,10 +169,10 @@ class LogBroker(ScriptedBroker):
         return ErrorCode.UNKNOWN_LEADER_EPOCH if since and epoch > partition.epoch else 0
 
     def _list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
-        def answer(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-            number = asked.partition_index
-            assert asked.timestamp == -2
-            wrong = self._wrong(number, asked.current_leader_epoch, version >= _EPOCHS_SINCE[ListOffsetsRequest])
+        def answer(partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+            number = partition.partition_index
+            assert partition.timestamp == -2
+            wrong = self._wrong(number, partition.current_leader_epoch, version >= _EPOCHS_SINCE[ListOffsetsRequest])
             start = -1 if wrong else self.partitions[number].start
             old = () if wrong else (start,)
             return ListOffsetsPartitionResponse(
@@ -189,20 +189,20 @@ class LogBroker(ScriptedBroker):
         left = request.max_bytes if version >= _WHOLE_SINCE else 0x7FFFFFFF
         served = False
 
-        def answer(asked: FetchPartition) -> PartitionData:
+        def answer(requested: FetchPartition) -> PartitionData:
             nonlocal left, served
-            number = asked.partition
-            wrong = self._wrong(number, asked.current_leader_epoch, version >= _EPOCHS_SINCE[FetchRequest])
+            number = requested.partition
+            wrong = self._wrong(number, requested.current_leader_epoch, version >= _EPOCHS_SINCE[FetchRequest])
             if not self.granted:
                 wrong = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             partition = self.partitions.get(number, Partition())
-            if not wrong and not partition.start <= asked.fetch_offset <= partition.high_watermark:
+            if not wrong and not partition.start <= requested.fetch_offset <= partition.high_watermark:
                 wrong = ErrorCode.OFFSET_OUT_OF_RANGE
             wrong = wrong or partition.error
             if wrong:
                 return PartitionData(partition_index=number, error_code=wrong, high_watermark=-1, records=b"")
-            most = min(asked.partition_max_bytes, left)
-            records = partition.records(asked.fetch_offset, most, cut=version < _WHOLE_SINCE, first=not served)
+            most = min(requested.partition_max_bytes, left)
+            records = partition.records(requested.fetch_offset, most, cut=version < _WHOLE_SINCE, first=not served)
             served, left = served or bool(records), max(left - len(records), 0)
             end = partition.high_watermark
             return PartitionData(partition_index=number, error_code=0, high_watermark=end, records=records)

@@ -99,7 +99,7 @@ def warnings(lines: list[Any]) -> list[str]:
     return [line["event"] for line in lines if line["log_level"] in ("warning", "error")]
 
 
-def told(lines: list[Any], start: str) -> list[str]:
+def events_starting_with(lines: list[Any], start: str) -> list[str]:
     return [line["event"] for line in lines if line["event"].startswith(start) and line["log_level"] != "debug"]
 
 
@@ -152,7 +152,7 @@ async def test_all_partitions_are_loaded_and_tailed(
         assert [side.offset(GROUPS[n]) for n in (0, 1)] == [5, 7]
         await trio.sleep(30)
         assert side.fresh(GROUPS[0])
-    assert told(lines, "Finished loading")[0].startswith(
+    assert events_starting_with(lines, "Finished loading")[0].startswith(
         "Finished loading offsets and group metadata from 2 partitions of __consumer_offsets in "
     )
     assert warnings(lines) == []
@@ -289,7 +289,7 @@ async def test_reconnect_continues_at_last_offset(
         assert side.offset(GROUPS[0]) == 6
         assert set(broker.fetched(0)) == {1, 2}  # The epoch is the same, so the reading continued.
     assert warnings(lines) == ["__consumer_offsets is not read"]
-    assert len(told(lines, "reading")) == 2
+    assert len(events_starting_with(lines, "reading")) == 2
 
 
 async def test_reconnect_without_epochs_reloads(
@@ -317,7 +317,7 @@ async def test_truncated_log_is_reloaded(broker: LogBroker, autojump_clock: Mock
         await trio.sleep(1)
         assert side.states == {0: "owned", 1: "owned"}
         assert side.offset(GROUPS[0]) == 5
-    assert told(lines, "offset out of range: a partition is loaded again")
+    assert events_starting_with(lines, "offset out of range: a partition is loaded again")
 
 
 async def test_changed_partition_count_resets_all(
@@ -421,7 +421,7 @@ async def test_denied_read_is_logged_and_retried(
         assert warnings(lines) == [
             "the sidecar may not read __consumer_offsets: its copy follows the wire and the broker's answers"
         ]
-        assert told(lines, "reading") == []
+        assert events_starting_with(lines, "reading") == []
         denials = [side.tail.denied]
         broker.topic_error, broker.granted = 0, True
         await trio.sleep(61)
@@ -456,7 +456,7 @@ async def test_expired_offsets_are_removed(broker: LogBroker, autojump_clock: Mo
         await trio.sleep(1)
         assert side.offset(GROUPS[0]) is None
         assert side.tail.read_counters.expired == 1
-    assert told(lines, "Removed") == ["Removed 1 expired offsets in 0 milliseconds."]
+    assert events_starting_with(lines, "Removed") == ["Removed 1 expired offsets in 0 milliseconds."]
 
 
 async def test_compacted_tail_ends_load(broker: LogBroker, autojump_clock: MockClock, lines: list[Any]) -> None:
@@ -566,7 +566,7 @@ async def test_reload_group_reads_its_partition(broker: LogBroker, autojump_cloc
         assert [side.offset(GROUPS[n]) for n in (0, 1)] == [5, 6]
         assert side.fresh(GROUPS[0])
         assert side.states == {0: "owned", 1: "owned"}
-        assert told(lines, "a partition is loaded again") == ["a partition is loaded again"]
+        assert events_starting_with(lines, "a partition is loaded again") == ["a partition is loaded again"]
         side.tail.reload_group(GROUPS[0])
         side.tail.reload_group(GROUPS[0])
         await trio.sleep(2)

@@ -59,7 +59,7 @@ def gone(how: Departure) -> MemberGone:
     return MemberGone(group_id="billing", at=1.0, member_id="m-3", **CLIENT, how=how)
 
 
-def said(*facts: Fact) -> list[dict[str, Any]]:
+def log_lines(*facts: Fact) -> list[dict[str, Any]]:
     narrator = EventLog(LogThrottle(30, lambda: 0.0))
     with capture_logs() as lines:
         for fact in facts:
@@ -69,7 +69,7 @@ def said(*facts: Fact) -> list[dict[str, Any]]:
 
 def test_rebalance_line_has_cause_and_member() -> None:
     """The log line of a rebalance contains its cause, the member that caused it, and its figures."""
-    assert said(rebalanced()) == [
+    assert log_lines(rebalanced()) == [
         {
             "event": "group rebalanced",
             "log_level": "info",
@@ -91,7 +91,7 @@ def test_rebalance_line_omits_unknown_fields() -> None:
     fact = RebalanceCompleted(
         group_id="g", at=1.0, cause=RebalanceCause.UNKNOWN, generation=1, protocol="", members=1, duration_seconds=0.0
     )
-    [line] = said(fact)
+    [line] = log_lines(fact)
     assert not line.keys() & {"by", "said", "slowest", "moved_partitions"}
 
 
@@ -113,7 +113,7 @@ def test_rebalance_line_omits_unknown_fields() -> None:
 )
 def test_notable_facts_are_logged(fact: Fact, event: str, level: str) -> None:
     """Each notable kind of fact is one log line with its text and level."""
-    [line] = said(fact)
+    [line] = log_lines(fact)
     assert (line["event"], line["log_level"], line["group"]) == (event, level, "billing")
     if "client" in line:
         assert line["client"] == NAMED
@@ -124,13 +124,13 @@ def test_routine_facts_are_not_logged() -> None:
     joined = MemberJoined(group_id="billing", at=1.0, member_id="m-3", **CLIENT)
     started = RebalanceStarted(group_id="billing", at=1.0, cause=RebalanceCause.NEW_MEMBER)
     committed = OffsetsCommitted(group_id="billing", at=1.0, accepted=2)
-    assert said(joined, started, committed, gone(Departure.LEFT), gone(Departure.FENCED)) == []
+    assert log_lines(joined, started, committed, gone(Departure.LEFT), gone(Departure.FENCED)) == []
 
 
 def test_bypass_is_logged_once_per_group_and_kind() -> None:
     """A client that bypasses the sidecar is logged with what its record shows, once for each group and kind."""
     member = MemberInfo(member_id="m-3", **CLIENT)
-    lines = said(
+    lines = log_lines(
         ClientBypassed(group_id="billing", at=1.0, topic="orders", partition=0),
         ClientBypassed(group_id="billing", at=61.0, topic="orders", partition=1),
         ClientBypassed(group_id="billing", at=61.0, member=member),
@@ -148,7 +148,7 @@ def test_bypass_is_logged_once_per_group_and_kind() -> None:
 
 def test_commit_errors_have_names() -> None:
     """The log lines of refused commits name each error and its number of partitions."""
-    lines = said(OffsetsCommitted(group_id="billing", at=1.0, accepted=0, refused=((22, 3), (12, 1))))
+    lines = log_lines(OffsetsCommitted(group_id="billing", at=1.0, accepted=0, refused=((22, 3), (12, 1))))
     assert [(line["error"], line["partitions"]) for line in lines] == [
         ("ILLEGAL_GENERATION", 3),
         ("OFFSET_METADATA_TOO_LARGE", 1),
@@ -158,7 +158,7 @@ def test_commit_errors_have_names() -> None:
 def test_repeated_facts_are_throttled_per_cause() -> None:
     """Repeated facts of a group are one log line for each cause."""
     left = RebalanceCause.MEMBER_LEFT
-    lines = said(*[rebalanced()] * 50, *[rebalanced(cause=left)] * 50, rebalanced("shipping"), *[refused()] * 50)
+    lines = log_lines(*[rebalanced()] * 50, *[rebalanced(cause=left)] * 50, rebalanced("shipping"), *[refused()] * 50)
     assert [(line["event"], line["group"], line.get("cause")) for line in lines] == [
         ("group rebalanced", "billing", "session_expired"),
         ("group rebalanced", "billing", "member_left"),

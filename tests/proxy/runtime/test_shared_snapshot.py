@@ -82,23 +82,23 @@ async def test_concurrent_callers_share_snapshot(autojump_clock: MockClock) -> N
 async def test_fresh_snapshot_is_reused(autojump_clock: MockClock) -> None:
     """A snapshot is reused while it is fresh and taken again afterwards."""
     copy = Counted(groups=(group("g"),))
-    asked = surveyor(copy)
-    first = await asked.group_snapshot()
+    shared_surveyor = surveyor(copy)
+    first = await shared_surveyor.group_snapshot()
     await trio.sleep(FRESH_SECONDS / 2)
-    asked.forget()
-    assert await asked.group_snapshot() is first
+    shared_surveyor.forget()
+    assert await shared_surveyor.group_snapshot() is first
     await trio.sleep(FRESH_SECONDS)
-    assert await asked.group_snapshot() is not first
+    assert await shared_surveyor.group_snapshot() is not first
     assert copy.looks == 2
 
 
 async def test_stale_snapshot_is_released(autojump_clock: MockClock) -> None:
     """A stale snapshot is released."""
-    asked = surveyor(CoordinatorCopy())
-    await asked.group_snapshot()
+    shared_surveyor = surveyor(CoordinatorCopy())
+    await shared_surveyor.group_snapshot()
     await trio.sleep(FRESH_SECONDS)
-    asked.forget()
-    assert asked._latest is None
+    shared_surveyor.forget()
+    assert shared_surveyor._latest is None
 
 
 async def test_failed_caller_does_not_affect_next(autojump_clock: MockClock) -> None:
@@ -112,13 +112,13 @@ async def test_failed_caller_does_not_affect_next(autojump_clock: MockClock) -> 
             raise LookupError("of the first")
         return calls
 
-    asked = surveyor(CoordinatorCopy(groups=(group("g"),)), max_members)
+    shared_surveyor = surveyor(CoordinatorCopy(groups=(group("g"),)), max_members)
     with pytest.raises(LookupError):
-        await asked.group_snapshot()
+        await shared_surveyor.group_snapshot()
     with trio.CancelScope() as scope:
         scope.cancel()
-        await asked.group_snapshot()
-    (group_snapshot,) = await gathered(asked.group_snapshot, 1)
+        await shared_surveyor.group_snapshot()
+    (group_snapshot,) = await gathered(shared_surveyor.group_snapshot, 1)
     assert len(group_snapshot.groups) == 1
 
 
@@ -140,9 +140,9 @@ def scraper(copy: CoordinatorCopy, **options: Any) -> Scraper:
 
 async def test_scrape_has_group_and_process_series() -> None:
     """A scrape in either format contains series of the groups, the sidecar and the process."""
-    asked = scraper(CoordinatorCopy(groups=(group("g", offsets=commits("t", 4)),)))
+    shared_scraper = scraper(CoordinatorCopy(groups=(group("g", offsets=commits("t", 4)),)))
     for accept, kind, end in (("", "text/plain", b"\n"), (OPENMETRICS, "application/openmetrics-text", b"\n# EOF\n")):
-        body, content_type = await asked.exposition(accept)
+        body, content_type = await shared_scraper.exposition(accept)
         assert content_type.startswith(kind)
         assert body.endswith(end)
         assert body.count(b"# EOF") == (accept == OPENMETRICS)
@@ -155,21 +155,21 @@ async def test_scrape_has_group_and_process_series() -> None:
 async def test_concurrent_scrapes_share_results() -> None:
     """Eight concurrent scrapes read each group at most twice. The second read serves all later callers."""
     copy = Counted(groups=(group("g"),))
-    asked = scraper(copy)
-    bodies = await gathered(partial(asked.exposition, ""), 8)
+    shared_scraper = scraper(copy)
+    bodies = await gathered(partial(shared_scraper.exposition, ""), 8)
     assert len(bodies) == 8
     assert 1 <= copy.looks <= 2
-    assert asked._latest is None
+    assert shared_scraper._latest is None
 
 
 async def test_concurrent_scrapes_keep_their_format() -> None:
     """Concurrent scrapes with different formats each get their own format."""
     copy = Counted(groups=(group("g"),))
-    asked = scraper(copy)
+    shared_scraper = scraper(copy)
     kinds: list[str] = []
 
     async def one(accept: str) -> None:
-        kinds.append((await asked.exposition(accept))[1].partition(";")[0])
+        kinds.append((await shared_scraper.exposition(accept))[1].partition(";")[0])
 
     async with trio.open_nursery() as nursery:
         for accept in ("", OPENMETRICS, "", OPENMETRICS):
@@ -180,7 +180,9 @@ async def test_concurrent_scrapes_keep_their_format() -> None:
 
 async def test_suppressed_series_are_counted() -> None:
     """The scraper reports how many series the last scrape suppressed."""
-    asked = scraper(CoordinatorCopy(groups=tuple(group(f"g{number}", members=1) for number in range(5))), max_series=4)
-    assert asked.suppressed == 0
-    await asked.exposition("")
-    assert asked.suppressed == 5 * 3 - 4
+    shared_scraper = scraper(
+        CoordinatorCopy(groups=tuple(group(f"g{number}", members=1) for number in range(5))), max_series=4
+    )
+    assert shared_scraper.suppressed == 0
+    await shared_scraper.exposition("")
+    assert shared_scraper.suppressed == 5 * 3 - 4

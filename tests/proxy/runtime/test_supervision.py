@@ -222,8 +222,8 @@ async def test_failing_part_leaves_clients_alone(
                     await trio.sleep(0.01)
             await client.ask(ListGroupsRequest(), 0)
             await assert_reported(at.admin, task)
-    told = [line for line in lines if line["event"] == "a background task failed"]
-    assert [(line["task"], str(line["exc_info"])) for line in told] == [(task, "a fault that was put there")]
+    failures = [line for line in lines if line["event"] == "a background task failed"]
+    assert [(line["task"], str(line["exc_info"])) for line in failures] == [(task, "a fault that was put there")]
     nursery.cancel_scope.cancel()
 
 
