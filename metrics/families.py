@@ -23,30 +23,32 @@ def _histogram(name: str, help: str, *labels: str) -> Family:
 
 
 # Groups.
-GROUPS = _gauge("groups", "Groups known, by protocol and state (Kafka: group-count).", "protocol", "state")
+GROUPS = _gauge("groups", "Known groups, by protocol and state (Kafka: group-count).", "protocol", "state")
 GROUP_MAX_SIZE = _gauge(
     "group_max_size",
-    "Most members that a group may have where nothing else is set for it (Kafka: group.max.size); none without limit.",
+    "The maximum number of members of a group without an override (Kafka: group.max.size); absent if there is no "
+    "limit.",
 )
 GROUPS_NEAR_LIMIT = _gauge(
     "groups_near_limit",
-    "Groups that have 90 % or more of the members they may have, and no more than that (Kafka: group.max.size).",
+    "Groups with at least 90 % of their maximum number of members, but not more than the maximum (Kafka: "
+    "group.max.size).",
 )
-GROUPS_OVER_LIMIT = _gauge(
-    "groups_over_limit", "Groups that have more members than they may have (Kafka: group.max.size)."
-)
+GROUPS_OVER_LIMIT = _gauge("groups_over_limit", "Groups with more members than their maximum (Kafka: group.max.size).")
 REBALANCES = _counter(
-    "rebalances_total", "Rebalances completed (Kafka: group-completed-rebalance-count), by what caused them.", "reason"
+    "rebalances_total", "Completed rebalances, by cause (Kafka: group-completed-rebalance-count).", "reason"
 )
 REBALANCES_STARTED = _counter(
-    "rebalances_started_total", "Times a group entered PreparingRebalance, by what caused it.", "reason"
+    "rebalances_started_total", "Times that a group entered PreparingRebalance, by cause.", "reason"
 )
 REBALANCE_DURATION = _histogram(
-    "rebalance_duration_seconds", "Time from a rebalance's first JoinGroup to the last SyncGroup reply it needed."
+    "rebalance_duration_seconds", "Time from a rebalance's first JoinGroup to the last SyncGroup reply that it needed."
 )
 MEMBERS_JOINED = _counter("members_joined_total", "Members that were new to their group (Kafka: JoinGroup).")
 MEMBERS_REMOVED = _counter(
-    "members_removed_total", "Members that went, by how (Kafka: LeaveGroup, session expiry, fencing).", "reason"
+    "members_removed_total",
+    "Members that left their group or were removed from it, by reason (Kafka: LeaveGroup, session expiry, fencing).",
+    "reason",
 )
 OFFSET_COMMITS = _counter(
     "offset_commits_total", "Partition offsets that the broker accepted (Kafka: offset-commit-count)."
@@ -59,19 +61,20 @@ OFFSET_COMMIT_FAILURES = _counter(
 GROUP_INFO = Family(
     "group_info",
     MetricType.INFO,
-    "What a group is now (Kafka: DescribeGroups); to be joined with its other series.",
+    "The current protocol, state and assignor of a group (Kafka: DescribeGroups), to be joined with its other series.",
     ("group", "protocol", "state", "protocol_type", "assignor"),
     Detail.GROUP,
 )
 GROUP_MEMBERS = _gauge(
     "group_members",
-    "Members of a group; none while not all of them are known (Kafka: DescribeGroups).",
+    "Members of a group; absent while not all of them are known (Kafka: DescribeGroups).",
     "group",
     detail=Detail.GROUP,
 )
 GROUP_MEMBERS_LIMIT = _gauge(
     "group_members_limit",
-    "Most members that a group may have; none without limit (Kafka: group.max.size, group.consumer.max.size).",
+    "The maximum number of members of a group (Kafka: group.max.size, group.consumer.max.size); absent if there "
+    "is no limit.",
     "group",
     detail=Detail.GROUP,
 )
@@ -83,13 +86,14 @@ GROUP_MEMBERS_UNASSIGNED = _gauge(
 )
 GROUP_LAST_REBALANCE = _gauge(
     "group_last_rebalance_timestamp_seconds",
-    "When a group's last rebalance completed, seconds since the epoch; none before the first one seen.",
+    "Time at which a group's last rebalance completed, in seconds since the epoch; absent before the first "
+    "observed rebalance.",
     "group",
     detail=Detail.GROUP,
 )
 GROUP_REBALANCES = _counter(
     "group_rebalances_total",
-    "Rebalances completed by a group (Kafka: group-completed-rebalance-count), by what caused them.",
+    "Completed rebalances of a group, by cause (Kafka: group-completed-rebalance-count).",
     "group",
     "reason",
     detail=Detail.GROUP,
@@ -102,20 +106,20 @@ GROUP_OFFSET_COMMITS = _counter(
 )
 GROUP_LAG = _gauge(
     "group_lag",
-    "Sum of a group's lag over the partitions where a commit and a log end were seen (Kafka: records-lag).",
+    "Sum of a group's lag over the partitions with a known committed offset and a known log end (Kafka: records-lag).",
     "group",
     detail=Detail.GROUP,
 )
 GROUP_LAG_SEEN = _gauge(
     "group_lag_timestamp_seconds",
-    "When the log ends that group_lag tells of were seen, the oldest of them (Kafka: LogEndOffset), seconds since the "
-    "epoch.",
+    "Time at which the oldest log end in group_lag was seen (Kafka: LogEndOffset), in seconds since the epoch.",
     "group",
     detail=Detail.GROUP,
 )
 GROUP_LAG_UNKNOWN = _gauge(
     "group_lag_unknown_partitions",
-    "Partitions with a commit of a group whose log end was not seen; group_lag leaves them out (Kafka: ListOffsets).",
+    "Partitions with an offset committed by a group, but no known log end; group_lag leaves them out (Kafka: "
+    "ListOffsets).",
     "group",
     detail=Detail.GROUP,
 )
@@ -128,36 +132,35 @@ GROUP_TOPIC_LAG = _gauge(
 )
 GROUP_TOPIC_LAG_SEEN = _gauge(
     "group_topic_lag_timestamp_seconds",
-    "When the log ends that group_topic_lag tells of were seen, the oldest of them (Kafka: LogEndOffset), seconds "
-    "since the epoch.",
+    "Time at which the oldest log end in group_topic_lag was seen (Kafka: LogEndOffset), in seconds since the epoch.",
     "group",
     "topic",
     detail=Detail.TOPIC,
 )
 LAST_COMMIT = _gauge(
     "last_commit_timestamp_seconds",
-    "When a group last committed an offset of a topic (Kafka: OffsetCommit), seconds since the epoch.",
+    "Time at which a group last committed an offset of a topic (Kafka: OffsetCommit), in seconds since the epoch.",
     "group",
     "topic",
     detail=Detail.TOPIC,
 )
 GROUP_ASSIGNED_PARTITIONS = _gauge(
     "group_assigned_partitions",
-    "Partitions of a topic that the members of a stable group have (Kafka: ConsumerProtocolAssignment).",
+    "Partitions of a topic that are assigned to members of a stable group (Kafka: ConsumerProtocolAssignment).",
     "group",
     "topic",
     detail=Detail.TOPIC,
 )
 UNCOMMITTED_PARTITIONS = _gauge(
     "uncommitted_partitions",
-    "Partitions among those assigned for which the group has committed nothing (Kafka: OffsetFetch's -1).",
+    "Assigned partitions for which the group has not committed an offset (Kafka: OffsetFetch's -1).",
     "group",
     "topic",
     detail=Detail.TOPIC,
 )
 GROUP_PARTITION_LAG = _gauge(
     "group_partition_lag",
-    "Log end less committed offset, never below 0; none where either is unknown (Kafka: records-lag).",
+    "Log end minus committed offset, at least 0 (Kafka: records-lag); absent if one of them is unknown.",
     "group",
     "topic",
     "partition",
@@ -165,7 +168,7 @@ GROUP_PARTITION_LAG = _gauge(
 )
 COMMITTED_OFFSET = _gauge(
     "committed_offset",
-    "Offset that a group last committed (Kafka: OffsetFetch).",
+    "The offset that a group last committed (Kafka: OffsetFetch).",
     "group",
     "topic",
     "partition",
@@ -173,21 +176,21 @@ COMMITTED_OFFSET = _gauge(
 )
 LOG_END_OFFSET = _gauge(
     "log_end_offset",
-    "Log end of a partition as last seen passing by (Kafka: LogEndOffset).",
+    "The last observed log end of a partition (Kafka: LogEndOffset).",
     "topic",
     "partition",
     detail=Detail.PARTITION,
 )
 LOG_END_SEEN = _gauge(
     "log_end_offset_timestamp_seconds",
-    "When the log end of a partition was seen (Kafka: LogEndOffset), seconds since the epoch.",
+    "Time at which the log end of a partition was last observed (Kafka: LogEndOffset), in seconds since the epoch.",
     "topic",
     "partition",
     detail=Detail.PARTITION,
 )
 LOG_START_OFFSET = _gauge(
     "log_start_offset",
-    "Log start of a partition as last seen: what is before it was deleted (Kafka: LogStartOffset).",
+    "The last observed log start of a partition (Kafka: LogStartOffset); the records before it were deleted.",
     "topic",
     "partition",
     detail=Detail.PARTITION,
@@ -195,45 +198,54 @@ LOG_START_OFFSET = _gauge(
 
 # The copy of the coordinator.
 MIRROR_ANSWERS = _counter(
-    "mirror_answers_total", "Requests answered from the sidecar's own copy of the group coordinator.", "api"
+    "mirror_answers_total", "Requests that the sidecar answered from its own copy of the group coordinator.", "api"
 )
 MIRROR_ANSWERS_REMEMBERED = _counter(
-    "mirror_answers_remembered_total", "Of these answers, how many had been encoded before and still held.", "api"
+    "mirror_answers_remembered_total",
+    "Local answers (mirror_answers) that were already encoded and still valid.",
+    "api",
 )
-REMEMBERED_RIGHTS = _gauge("remembered_rights", "What brokers' authorizers have granted lately, by user and resource.")
-REMEMBERED_BYTES = _gauge("remembered_bytes", "Bytes of questions and of encoded answers that are kept.")
+REMEMBERED_RIGHTS = _gauge(
+    "remembered_rights", "Grants of the brokers' authorizers that are remembered, by user and resource."
+)
+REMEMBERED_BYTES = _gauge("remembered_bytes", "Bytes of encoded answers and their questions that are remembered.")
 MIRROR_VERIFICATIONS = _counter(
     "mirror_verifications_total",
-    "Of these answers, those compared with the broker's, by what came of it.",
+    "Local answers (mirror_answers) that were compared with the broker's answer, by result.",
     "api",
     "result",
 )
 MIRROR_DIVERGENCES = _counter(
     "mirror_divergences_total",
-    "Of the answers compared, those of which the broker said something else of a group that had not changed.",
+    "Verified local answers that differed from the broker's answer about a group that had not changed meanwhile.",
     "api",
 )
 MIRROR_DISTRUSTED = _gauge(
-    "mirror_distrusted_groups", "Groups left to the broker because it was found to say something else of them."
+    "mirror_distrusted_groups",
+    "Groups that are left to the broker because a local answer about them differed from the broker's answer.",
 )
 MIRROR_FALLBACKS = _counter(
-    "mirror_fallbacks_total", "Requests left to the broker because the copy could not be used.", "api", "reason"
+    "mirror_fallbacks_total",
+    "Requests that were left to the broker because the copy could not be used, by reason.",
+    "api",
+    "reason",
 )
 MIRROR_RELAYS = _counter(
     "mirror_relays_total",
-    "Of these requests, those in a version that the broker lacks: it was asked in versions that it has.",
+    "Fallbacks (mirror_fallbacks) in a version that the broker lacks, which were relayed in versions that it has.",
     "api",
 )
 BYPASSING_RECORDS = _counter(
     "bypassing_records_total",
-    "Commits and members in __consumer_offsets whose requests did not pass, although answers.exclusive is true.",
+    "Commits and members in __consumer_offsets whose requests did not pass through the sidecar, although "
+    "answers.exclusive is true.",
     "kind",
 )
 MIRROR_READY = _gauge("mirror_ready", "1 while the copy of the group coordinator is ready to answer, else 0.")
 REFUSING_BROKERS = _gauge(
     "refusing_brokers",
-    "Brokers that are reached and refuse the sidecar's own connection: its TLS, its credentials, its questions, or the "
-    "right to read __consumer_offsets.",
+    "Brokers that can be reached but refuse the sidecar's own connection: its TLS, its credentials, its "
+    "requests, or the right to read __consumer_offsets.",
 )
 
 # Reading the coordinator's log.
@@ -244,22 +256,23 @@ OFFSETS_LOG_PARTITIONS = _gauge(
 )
 OFFSETS_LOG_LOAD_DURATION = _histogram(
     "offsets_log_load_duration_seconds",
-    "Time that a partition of __consumer_offsets took to load (Kafka: partition-load-time-max).",
+    "Time taken to load a partition of __consumer_offsets (Kafka: partition-load-time-max).",
 )
 OFFSETS_LOG_LAG = _gauge(
     "offsets_log_lag",
-    "Records that the sidecar is behind in __consumer_offsets, in the partition furthest behind (Kafka: records-lag).",
+    "The largest number of unread records in one partition of __consumer_offsets (Kafka: records-lag).",
 )
 OFFSETS_LOG_RECORDS = _counter(
     "offsets_log_records_total", "Records read from __consumer_offsets (Kafka: records-consumed-total)."
 )
 OFFSETS_LOG_RECORDS_SKIPPED = _counter(
     "offsets_log_records_skipped_total",
-    "Records of __consumer_offsets whose key is of a type that the sidecar does not know.",
+    "Records of __consumer_offsets that were skipped because the type of their key is unknown.",
     "key_type",
 )
 OFFSETS_EXPIRED = _counter(
-    "offsets_expired_total", "Offsets that the broker removed of itself (Kafka: offset-expiration-count)."
+    "offsets_expired_total",
+    "Offsets that the broker removed without a client's request (Kafka: offset-expiration-count).",
 )
 
 # Policies.
@@ -269,14 +282,14 @@ POLICY_REJECTIONS = _counter(
 )
 POLICY_AUDITED_REJECTIONS = _counter(
     "policy_audited_rejections_total",
-    "Requests that a policy in audit mode let pass and would have refused, by Kafka error.",
+    "Requests that passed a policy in audit mode and would have been refused in enforce mode, by Kafka error.",
     "policy",
     "error",
 )
 POLICY_BROKER_REJECTIONS = _counter(
     "policy_broker_rejections_total",
-    "Requests that the broker itself refused, wholly or in part, by the same rule as a policy, in force or not, "
-    "by Kafka error.",
+    "Requests that the broker refused, in whole or in part, by the same rule as a policy, by Kafka error; the policy"
+    " may be off.",
     "policy",
     "error",
 )
@@ -287,42 +300,43 @@ POLICY_CONFIRMATIONS = _counter(
 )
 
 # Traffic.
-CLIENT_CONNECTIONS = _gauge("client_connections", "Client connections open (Kafka: connection-count).", "listener")
+CLIENT_CONNECTIONS = _gauge("client_connections", "Open client connections (Kafka: connection-count).", "listener")
 CONNECTIONS_OPENED = _counter(
-    "client_connections_opened_total", "Client connections accepted (Kafka: connection-creation-total).", "listener"
+    "client_connections_opened_total", "Accepted client connections (Kafka: connection-creation-total).", "listener"
 )
 CONNECTIONS_CLOSED = _counter(
     "client_connections_closed_total",
-    "Client connections ended, by why (Kafka: connection-close-total).",
+    "Closed client connections, by reason (Kafka: connection-close-total).",
     "listener",
     "reason",
 )
 ACCEPT_THROTTLED = _counter(
     "accept_throttled_seconds_total",
-    "Seconds without accepting, for limits.accept_rate (Kafka: connection-accept-throttle-time).",
+    "Seconds in which limits.accept_rate stopped the sidecar from accepting clients (Kafka: "
+    "connection-accept-throttle-time).",
     "listener",
 )
 READ_PAUSES = _counter(
-    "client_read_pauses_total", "Times that a limit stopped the reading of a client.", "listener", "limit"
+    "client_read_pauses_total", "Times that a limit stopped the sidecar from reading a client.", "listener", "limit"
 )
 UPSTREAM_CONNECT_FAILURES = _counter(
     "upstream_connect_failures_total", "Failed attempts to connect to the broker for a client.", "listener"
 )
 TLS_CONNECTIONS = _counter(
     "tls_connections_total",
-    "Client connections that began with TLS where plain Kafka is expected: a sidecar passes them unread, a gateway "
+    "Client connections that began with TLS at a listener without TLS: a sidecar passes them unread, a gateway "
     "closes them.",
     "listener",
 )
 TLS_HANDSHAKES = _counter(
     "tls_handshakes_total",
-    "TLS handshakes done, with clients and with the broker (Kafka: successful-authentication-total).",
+    "Successful TLS handshakes, with clients and with the broker (Kafka: successful-authentication-total).",
     "listener",
     "side",
 )
 TLS_HANDSHAKE_FAILURES = _counter(
     "tls_handshake_failures_total",
-    "TLS handshakes that failed, with clients and with the broker, by reason (Kafka: failed-authentication-total).",
+    "Failed TLS handshakes, with clients and with the broker, by reason (Kafka: failed-authentication-total).",
     "listener",
     "side",
     "reason",
@@ -339,20 +353,24 @@ RECEIVED_BYTES = _counter(
     "received_bytes_total", "Bytes received from clients (Kafka: incoming-byte-total).", "listener"
 )
 SENT_BYTES = _counter("sent_bytes_total", "Bytes sent to clients (Kafka: outgoing-byte-total).", "listener")
-HELD_BYTES = _gauge("held_bytes", "Bytes held for connections: unfinished frames, and requests until their replies.")
-TABLE_ENTRIES = _gauge("table_entries", "Entries of a table that grows with what clients send, by table.", "table")
+HELD_BYTES = _gauge("held_bytes", "Bytes held for connections: incomplete frames, and requests until their replies.")
+TABLE_ENTRIES = _gauge("table_entries", "Entries of the tables that grow with what clients send, by table.", "table")
 TABLE_BYTES = _gauge(
-    "table_bytes", "Bytes, roughly, of a table that grows with what clients send, by table; each has a bound.", "table"
+    "table_bytes",
+    "Approximate bytes of the tables that grow with what clients send, by table; each table has a limit.",
+    "table",
 )
-RECORDED_BYTES = _gauge("flight_recorder_bytes", "Bytes, roughly, of what is kept of each group's past.")
-REQUESTS = _counter("requests_total", "Requests done, by API (Kafka: RequestMetrics).", "api")
+RECORDED_BYTES = _gauge("flight_recorder_bytes", "Approximate bytes of the history of all groups.")
+REQUESTS = _counter("requests_total", "Completed requests, by API (Kafka: RequestMetrics).", "api")
 REQUEST_DURATION = _histogram(
     "request_duration_seconds",
     "Time from a request's arrival to the start of its reply, by API (Kafka: RequestMetrics TotalTimeMs).",
     "api",
 )
 DECODE_FAILURES = _counter(
-    "decode_failures_total", "Requests or replies that did not decode and were forwarded as they came.", "api"
+    "decode_failures_total",
+    "Requests or replies that could not be decoded and were forwarded unchanged, by API.",
+    "api",
 )
 
 # The outlet of records.
@@ -360,47 +378,48 @@ RECORDS_WRITTEN = _counter(
     "records_written_total", "Records that the journal wrote for Spark, by outlet: folder or topic.", "outlet"
 )
 RECORDS_DROPPED = _counter(
-    "records_dropped_total", "Records that an outlet of the journal dropped, by why.", "outlet", "reason"
+    "records_dropped_total", "Records that an outlet of the journal dropped, by reason.", "outlet", "reason"
 )
 RECORDS_WRITE_FAILURES = _counter(
     "records_write_failures_total",
-    "Failed attempts of an outlet of the journal to write; what it holds is written later.",
+    "Failed attempts of an outlet of the journal to write; the records are written later.",
     "outlet",
 )
 RECORDS_LAST_FLUSH = _gauge(
     "records_last_flush_timestamp_seconds",
-    "When an outlet of the journal last handed records to the disk, or the broker acknowledged some, seconds since the "
-    "epoch; none before the first time.",
+    "Time at which an outlet of the journal last handed records to the disk, or the broker last acknowledged "
+    "records, in seconds since the epoch; absent before the first time.",
     "outlet",
 )
 
 # The admin port.
 ADMIN_TOKEN_REFUSALS = _counter(
-    "admin_token_refusals_total", "Requests to the admin port refused because of their token, by reason.", "reason"
+    "admin_token_refusals_total", "Requests that the admin port refused because of their token, by reason.", "reason"
 )
 
 # The background tasks.
 TASK_FAILURES = _counter(
     "task_failures_total",
-    "Failures of a background task of the sidecar, and failed successors (hand_over); the log has the cause.",
+    "Failures of the sidecar's background tasks, and failed successors (hand_over); the log has the cause.",
     "task",
 )
 
 # The settings.
 CONFIG_LAST_RELOAD_SUCCESSFUL = _gauge(
     "config_last_reload_successful",
-    "1 while the settings that were last read are in force, else 0 (Prometheus: config_last_reload_successful).",
+    "1 if the settings that were last read are in force, else 0 (Prometheus: config_last_reload_successful).",
 )
 CONFIG_LAST_RELOAD_SUCCESS = _gauge(
     "config_last_reload_success_timestamp_seconds",
-    "When settings were last read and put into force, seconds since the epoch.",
+    "Time at which settings were last read and put into force, in seconds since the epoch.",
 )
 
 # The metrics themselves.
-BUILD_INFO = Family("build_info", MetricType.INFO, "Version of the sidecar.", ("version",))
-SERIES_SUPPRESSED = _gauge("series_suppressed", "Series left out of this scrape because the series limit was reached.")
+BUILD_INFO = Family("build_info", MetricType.INFO, "The sidecar's version.", ("version",))
+SERIES_SUPPRESSED = _gauge("series_suppressed", "Series that this scrape left out because of the limit metrics.series.")
 COLLECT_DURATION = _gauge(
-    "collect_duration_seconds", "Time that collecting this scrape took, with what was forwarded in between."
+    "collect_duration_seconds",
+    "Time taken to collect this scrape, including the time for frames that were forwarded in between.",
 )
 
 FAMILIES: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))

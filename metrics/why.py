@@ -248,9 +248,7 @@ _CLAUSES: Mapping[RebalanceCause, Callable[[_Cause], str]] = {
     RebalanceCause.SUBSCRIPTION_CHANGED: lambda cause: (
         f"{_client_label(cause.by)} joined again with another subscription"
     ),
-    RebalanceCause.PARTITIONS_REVOKED: lambda cause: (
-        f"{_client_label(cause.by)} gave up partitions that others are to have"
-    ),
+    RebalanceCause.PARTITIONS_REVOKED: lambda cause: f"{_client_label(cause.by)} gave up partitions for other members",
     RebalanceCause.LEADER_REJOINED: lambda cause: f"its leader {_client_label(cause.by)} joined again{_quoted(cause)}",
     RebalanceCause.TOPIC_METADATA: _topics,
     RebalanceCause.COORDINATOR_MOVED: _moved,

@@ -74,7 +74,7 @@ from group_sidecar.proxy.tls.certificates import OwnCertificates
 from group_sidecar.proxy.tls.contexts import UnusableFileError
 
 SWEEP_SECONDS = 3.0
-"""Seconds between sweeps, which set aside members whose session has expired."""
+"""Seconds between sweeps, which mark members whose session must have expired as overdue."""
 RELIST_SECONDS = 0.5
 """Seconds between updates of the list of groups. A ListGroups request itself applies the changes since the last
 update."""

@@ -99,7 +99,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     _add_run(commands.add_parser("run", help="take records into tables, once or as a stream", epilog=_EPILOG))
-    _add_replay(commands.add_parser("replay", help="answer hours again, from journals", epilog=_EPILOG))
+    _add_replay(commands.add_parser("replay", help="compute hours again from journals", epilog=_EPILOG))
     help_text = "take quarantined lines that are records now, after an upgrade"
     _add_requeue(commands.add_parser("requeue", help=help_text, epilog=_EPILOG))
     _add_report(commands.add_parser("report", help="write an HTML report of tables", epilog=_EPILOG))
@@ -114,14 +114,20 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_input(parser)
     parser.add_argument(
-        "--output", type=_folder, metavar="DIR", help="folder or URL of the tables; goes on where it was"
+        "--output", type=_folder, metavar="DIR", help="folder or URL of the tables; an existing store is continued"
     )
-    parser.add_argument("--stream", action="store_true", help="do not end: take what comes")
+    parser.add_argument("--stream", action="store_true", help="keep running, and take new records as they arrive")
     parser.add_argument("--trigger", type=_duration, metavar="TIME", help="how often to look for new records (60s)")
     parser.add_argument("--window", type=_window, default="5m", metavar="TIME", help="width of windows (5m)")
-    parser.add_argument("--retention", type=_days, metavar="DAYS", help="drop older days, for instance 30d (keep all)")
-    parser.add_argument("--format", default=PARQUET, help="of the tables: parquet, or delta or iceberg where installed")
-    parser.add_argument("--textfile", type=Path, metavar="FILE", help="write figures for Prometheus there (*.prom)")
+    parser.add_argument(
+        "--retention", type=_days, metavar="DAYS", help="drop older days, for instance 30d (default: keep all)"
+    )
+    parser.add_argument(
+        "--format", default=PARQUET, help="format of the tables: parquet, or delta or iceberg if installed"
+    )
+    parser.add_argument(
+        "--textfile", type=Path, metavar="FILE", help="write metrics for Prometheus to this file (*.prom)"
+    )
     parser.add_argument("--show", choices=SUMMARIES, help="the summary to print (groups, if there is no --output)")
     parser.add_argument("--json", action="store_true", help="print all rows, each a JSON object on a line of its own")
     parser.add_argument("--limit", type=_positive, default=100, metavar="N", help="rows to print without --json (100)")
@@ -154,7 +160,13 @@ def _add_requeue(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tables", type=_existing_path, required=True, metavar="DIR", help="what run wrote")
+    parser.add_argument(
+        "--tables",
+        type=_existing_path,
+        required=True,
+        metavar="DIR",
+        help="folder or URL of the tables that `run` wrote",
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the HTML file")
     parser.add_argument("--title", default="Consumer groups of the cluster", help="title of the report")
     parser.add_argument("--from", dest="since", type=_moment, metavar="TIME", help="ISO 8601, UTC (the beginning)")
@@ -168,15 +180,17 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", required=True, type=_input, metavar="FROM", help=text)
     text = "properties of Kafka's client, as for --command-config of Kafka's tools"
     parser.add_argument("--command-config", type=_properties, default={}, metavar="FILE", help=text)
-    text = "end where Kafka dropped records unread; otherwise the tables tell what is missing"
+    text = "fail if Kafka has deleted records before they were read; otherwise the tables count them as missing"
     parser.add_argument("--fail-on-data-loss", action="store_true", help=text)
     _add_spark(parser)
 
 
 def _add_spark(parser: argparse.ArgumentParser) -> None:
-    text = "jars for Spark, with commas: of Delta or Iceberg; its Kafka connector, where Maven cannot be reached"
+    text = "jars for Spark, separated by commas: Delta or Iceberg, or the Kafka connector if Maven cannot be reached"
     parser.add_argument("--jars", type=_jars, default=(), metavar="FILES", help=text)
-    parser.add_argument("--master", metavar="URL", help="Spark master (local[*], or that of spark-submit)")
+    parser.add_argument(
+        "--master", metavar="URL", help="Spark master (default: local[*], or the master of spark-submit)"
+    )
 
 
 def _check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -1,9 +1,9 @@
 """Judges lines in quarantine again, and takes those that are records now.
 
 A line of a newer contract waits in quarantine until the job is upgraded. The lines of a folder of the quarantine become
-a batch that replaces this folder: the records go to their hours, and the rest goes back to the quarantine. So the
-mechanism of `write_attempts` makes the step atomic: a process that dies leaves lines twice at worst, and they count
-once.
+a batch that replaces this folder: the records go to their hours, and the rest goes back to the quarantine. Like every
+batch, the replacement is atomic (`write_attempts`). If the process dies in between, some lines may be stored twice.
+They are counted once.
 """
 
 from collections.abc import Collection

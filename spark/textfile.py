@@ -35,29 +35,35 @@ LOOK_BACK = timedelta(days=1)
 _GAUGES = {
     "groups": ("Groups, by state.", "state"),
     "members": ("Members of all groups.", None),
-    "lag": ("Messages that all groups are behind.", None),
-    "group_lag": (f"Messages that a group is behind; the {MAX_LAG_GROUPS} groups that are furthest behind.", "group"),
+    "lag": ("Lag of all groups, in records.", None),
+    "group_lag": (f"Lag of a group, in records; only of the {MAX_LAG_GROUPS} groups with the largest lag.", "group"),
     "rebalances": ("Rebalances in the window, by cause.", "cause"),
     "refusals": ("Requests refused in the window, by policy.", "policy"),
-    "sidecars": ("Sidecars, by whether they are live, or silent for longer than a window, but not for a day.", "state"),
-    "records_missing": ("Records of the last day that are missing between others of the same boot.", None),
-    "window_start_timestamp_seconds": ("When the window of these figures began.", None),
+    "sidecars": ("Sidecars of the last day, by state: live, or silent for longer than a window.", "state"),
+    "records_missing": ("Missing records of the last day: gaps in the sequence numbers of a boot.", None),
+    "window_start_timestamp_seconds": (
+        "Time at which the window of these metrics began, in seconds since the epoch.",
+        None,
+    ),
 }
 """Metrics of the fleet: help text, and the label if there is one."""
 
 _HEALTH = {
-    "up": ("1 while the stream has not failed, else 0.", None),
-    "last_progress_timestamp_seconds": ("When the stream last completed a batch or found no new input.", None),
+    "up": ("1 if the stream has not failed, else 0.", None),
+    "last_progress_timestamp_seconds": (
+        "Time at which the stream last completed a batch or found no new input, in seconds since the epoch.",
+        None,
+    ),
     "batch": ("Number of the last batch.", None),
-    "batch_seconds": ("How long the last batch took.", None),
+    "batch_seconds": ("Duration of the last batch, in seconds.", None),
     "batch_lines": ("Lines in the last batch.", None),
-    "source_behind": ("Backlog in the source, by the name that Spark's source gives the measure.", "measure"),
+    "source_behind": ("Backlog in the source, by Spark's name of the measure.", "measure"),
 }
 """Metrics of the stream itself."""
 
 _COUNTERS = {
     "records": "Records read since the job was started, including duplicates.",
-    "quarantined_lines": "Lines that went to quarantine since the job was started, by fault.",
+    "quarantined_lines": "Lines that were put into quarantine since the job was started, by fault.",
 }
 NAMES = frozenset({*_GAUGES, *_HEALTH, *(f"{name}_total" for name in _COUNTERS)})
 """Names of all metrics, without the prefix."""

@@ -57,7 +57,7 @@ class Authority:
     ) -> Certificate:
         """Issues a certificate for names or IP addresses, and writes it and its key to files.
 
-        `unit`: the organizational unit in the subject. Without it, each certificate has another one.
+        `unit`: the organizational unit in the subject. Without it, each certificate has a different unit.
         """
         self._count += 1
         made = self._ca.issue_cert(*names, common_name=common_name, organization_unit_name=unit, not_after=expires)

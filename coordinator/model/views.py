@@ -40,11 +40,11 @@ class FallbackReason(StrEnum):
     """Why the copy of a group may not be used to answer; the label of the fallback metric."""
 
     NOT_EXCLUSIVE = "not_exclusive"
-    """Clients may reach the broker without this sidecar: the operator has not excluded it, or a client did so."""
+    """Clients may reach the broker without this sidecar: `answers.exclusive` is false, or a client bypassed it."""
     COLD = "cold"
     """The group may have a history that this sidecar has not observed."""
     STALE = "stale"
-    """The copy does not follow the effect of a recent request on the group, or its log is not fresh."""
+    """The effect of a recent request on the group is not known, or the group's log partition is not fresh."""
     IN_DOUBT = "in_doubt"
     """A change of the group is due or in progress, and only the broker knows its outcome."""
     UNDECODABLE = "undecodable"

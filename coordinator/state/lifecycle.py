@@ -122,7 +122,7 @@ class Lifecycle:
     # Records of the log.
 
     def become_classic(self) -> None:
-        """Makes the group classic, because the log has a classic generation of a group of another kind."""
+        """Makes a group of another kind classic, because the log has a classic generation of the group."""
         self.kind, self.generation = GroupKind.CLASSIC, UNKNOWN_GENERATION
 
     def take_names(self, value: GroupMetadataValue) -> None:

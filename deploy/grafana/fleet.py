@@ -20,7 +20,7 @@ NOW = Row(
         ),
         number(
             "Sidecars down",
-            "Sidecars that Prometheus does not reach. Clients come through them.",
+            "Sidecars that Prometheus does not reach. Clients may be unable to reach the broker behind such a sidecar.",
             Query(f"count(up{{{OF_SIDECARS}}} == 0) or vector(0)", "down"),
             steps=(step(None, GREEN), step(1, RED)),
         ),
@@ -35,14 +35,14 @@ NOW = Row(
         ),
         number(
             "Near or over their limit",
-            "Groups that have 90 % or more of the members they may have (group.max.size).",
+            "Groups with at least 90 % of their maximum number of members (group.max.size).",
             Query(f"sum(group_sidecar_groups_near_limit{{{OF_SIDECARS}}})", "near"),
             Query(f"sum(group_sidecar_groups_over_limit{{{OF_SIDECARS}}})", "over"),
             steps=(step(None, GREEN), step(1, YELLOW)),
         ),
         number(
             "Lag",
-            "Records that wait for any group. A recording rule puts commits and log ends together.",
+            "Records that wait for any group. A recording rule combines commits and log ends of several sidecars.",
             Query(f"sum(group:group_sidecar_lag:sum{{{IN_FLEET}}})", "records"),
         ),
     ),
@@ -53,13 +53,14 @@ GROUPS = Row(
     (
         graph(
             "Groups by state",
-            "Groups by Kafka's state. Many in PreparingRebalance at a time point to a broker or a deployment.",
+            "Groups by state, in Kafka's terms. If many are in PreparingRebalance at once, the likely cause is a"
+            " broker or a deployment.",
             Query(f"sum by (state) (group_sidecar_groups{{{OF_SIDECARS}}})", "{{state}}"),
             stacked=True,
         ),
         graph(
             "Rebalances by reason",
-            "Rebalances completed, by what caused them.",
+            "Completed rebalances, by cause.",
             Query(rate("rebalances_total", "reason"), "{{reason}}"),
             unit="ops",
             stacked=True,
@@ -74,24 +75,25 @@ GROUPS = Row(
             unit="s",
         ),
         graph(
-            "Members that came and went",
-            "Members that were new to their group, and members that went, by how.",
+            "Members that joined and left",
+            "Members that were new to their group, and members that left or were removed, by reason.",
             Query(rate("members_joined_total"), "joined"),
             Query(rate("members_removed_total", "reason"), "{{reason}}"),
             unit="ops",
         ),
         table(
             "Most rebalances",
-            "Groups that rebalanced most in the last quarter of an hour. Why: group-sidecar groups why GROUP.",
+            "Groups with the most rebalances in the last quarter of an hour. `group-sidecar groups why GROUP` shows"
+            " the causes.",
             Query(f"topk(25, sum without (reason) ({REBALANCES}))"),
             value="Rebalances",
             link=TO_GROUP,
         ),
         table(
             "Fullest groups",
-            "Groups by the share of members they may have (group.max.size) that they have.",
+            "Groups with the most members, as a share of their maximum (group.max.size).",
             Query(f"topk(25, group:group_sidecar_group_members:ratio{{{IN_FLEET}}})"),
-            value="Members, of those allowed",
+            value="Share of the maximum",
             unit="percentunit",
             link=TO_GROUP,
         ),
@@ -103,14 +105,14 @@ LAG = Row(
     (
         table(
             "Most lag",
-            "The 25 groups that most records wait for.",
+            "The 25 groups with the largest lag.",
             Query(f"topk(25, group:group_sidecar_lag:sum{{{IN_FLEET}}})"),
             value="Lag",
             link=TO_GROUP,
         ),
         graph(
             "Most lag over time",
-            "The 25 groups that most records wait for, at each moment.",
+            "The 25 groups with the largest lag, at each moment.",
             Query(f"topk(25, group:group_sidecar_lag:sum{{{IN_FLEET}}})", "{{group}}"),
         ),
     ),

@@ -21,13 +21,13 @@ NOW = Row(
     (
         number(
             "Members",
-            "Members of the group, and how many it may have (group.max.size). None while not all are known.",
+            "Members of the group, and their maximum number (group.max.size). Absent while not all members are known.",
             Query(f"max(group:group_sidecar_group_members:latest{{{OF_GROUP}}})", "members"),
             Query(f"max(group_sidecar_group_members_limit{{{OF_GROUP}}})", "limit"),
         ),
         number(
             "Members without partitions",
-            "Members of the stable group that have nothing to consume: more members than partitions.",
+            "Members of a stable group that have no partition. The group has more members than partitions.",
             Query(f"max(group_sidecar_group_members_unassigned{{{OF_GROUP}}})", "members"),
             steps=(step(None, GREEN), step(1, YELLOW)),
         ),
@@ -39,7 +39,7 @@ NOW = Row(
         number(
             "Partitions of unknown lag",
             "Partitions with a commit whose log end the coordinator's sidecar has not seen itself. With metrics.detail:"
-            " partition the recording rules take it from the other sidecars.",
+            " partition, the recording rules take the log end from other sidecars.",
             Query(f"max(group_sidecar_group_lag_unknown_partitions{{{OF_GROUP}}})", "partitions"),
         ),
         number(
@@ -50,7 +50,7 @@ NOW = Row(
         ),
         number(
             "Rebalances in 15 minutes",
-            "Rebalances completed in the last quarter of an hour. Why: group-sidecar groups why GROUP.",
+            "Rebalances completed in the last quarter of an hour. `group-sidecar groups why GROUP` shows their causes.",
             Query(f"sum(group_reason:group_sidecar_group_rebalances:increase15m{{{OF_GROUP}}})", "rebalances"),
             steps=(step(None, GREEN), step(4, RED)),
         ),
@@ -62,12 +62,13 @@ LIFE = Row(
     (
         states(
             "State",
-            "Kafka's state of the group. What was over between two scrapes is not in it; the sidecar has it.",
+            "The group's state in Kafka's terms. States that began and ended between two scrapes are missing here."
+            " The sidecar's page shows them.",
             Query(f"max by (state) (group_state:group_sidecar_group_info:latest{{{OF_GROUP}}})", "{{state}}"),
         ),
         heatmap(
             "Rebalances by reason",
-            "Rebalances completed, by what caused them: the darker, the more.",
+            "Completed rebalances, by cause. Darker means more.",
             Query(
                 f"sum by (reason) (increase(group_sidecar_group_rebalances_total{{{OF_GROUP}}}[$__rate_interval]))",
                 "{{reason}}",
@@ -75,7 +76,7 @@ LIFE = Row(
         ),
         graph(
             "Members and limit",
-            "Members of the group, how many it may have, and those without partitions.",
+            "Members of the group, their maximum number, and members without partitions.",
             Query(f"max(group:group_sidecar_group_members:latest{{{OF_GROUP}}})", "members"),
             Query(f"max(group_sidecar_group_members_limit{{{OF_GROUP}}})", "limit"),
             Query(f"max(group_sidecar_group_members_unassigned{{{OF_GROUP}}})", "without partitions"),
@@ -94,7 +95,8 @@ LAG = Row(
         ),
         graph(
             "Most lag by partition",
-            "The 25 partitions in which most records wait. One that stands out has a key or a record that stands out.",
+            "The 25 partitions with the largest lag. If one stands out, look for a frequent key or a record that is"
+            " slow to process.",
             Query(
                 f"topk(25, max by (topic, partition) (group_topic_partition:group_sidecar_lag:latest{{{OF_TOPICS}}}))",
                 "{{topic}} {{partition}}",
@@ -102,7 +104,7 @@ LAG = Row(
         ),
         graph(
             "Consumed and produced",
-            "How fast committed offsets and log ends move. Where the second stays above the first, the lag grows.",
+            "The speed of committed offsets and of log ends. While log ends move faster, the lag grows.",
             Query(
                 "sum by (topic) (deriv("
                 f"group_topic_partition:group_sidecar_committed_offset:latest{{{OF_TOPICS}}}[$__rate_interval]))",
@@ -129,21 +131,23 @@ LAG = Row(
         ),
         graph(
             "Age of the lag",
-            "How long ago the log end was seen that is oldest among those of a topic's lag.",
+            "The age of the oldest log end from which a topic's lag was computed.",
             Query(
                 f"time() - max by (topic) (group_sidecar_group_topic_lag_timestamp_seconds{{{OF_TOPICS}}})", "{{topic}}"
             ),
             unit="s",
         ),
         graph(
-            "Lag, of what is still there",
-            "Records that wait, of all that the worst partition still has. Near 100 % they are deleted first.",
+            "Share of the log not consumed yet",
+            "Lag as a share of the records that are still in the log, for the worst partition. Near 100 %, records"
+            " are deleted before they are consumed.",
             Query(f"max by (topic) (group_topic_partition:group_sidecar_lag:ratio{{{OF_TOPICS}}})", "{{topic}}"),
             unit="percentunit",
         ),
         graph(
             "Partitions",
-            "Partitions that members of the stable group have, and those among them of which nothing was committed.",
+            "Partitions that are assigned to members of a stable group, and assigned partitions without a committed"
+            " offset.",
             Query(f"max by (topic) (group_sidecar_group_assigned_partitions{{{OF_TOPICS}}})", "{{topic}} assigned"),
             Query(f"max by (topic) (group_sidecar_uncommitted_partitions{{{OF_TOPICS}}})", "{{topic}} uncommitted"),
         ),
@@ -169,8 +173,8 @@ LAG = Row(
 DASHBOARD = Dashboard(
     "group",
     "Kafka groups: one group",
-    "One consumer group: its states, rebalances, members, lag and commits. Needs the recording rules; what is told of"
-    " topics and partitions, metrics.detail: partition.",
+    "One consumer group: its states, rebalances, members, lag and commits. Needs the recording rules. The panels about"
+    " topics and partitions need metrics.detail: partition.",
     (CLUSTER, JOB, GROUP, TOPIC),
     (NOW, LIFE, LAG),
 )

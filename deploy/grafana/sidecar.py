@@ -19,28 +19,28 @@ NOW = Row(
             Query(f"count by (version) (group_sidecar_build_info{{{OF_SIDECARS}}})", "{{version}}"),
         ),
         _good(
-            "Copy ready", "1 where all have a copy of the group coordinator to work from.", "group_sidecar_mirror_ready"
+            "Copy ready", "1 if every sidecar has a usable copy of the group coordinator.", "group_sidecar_mirror_ready"
         ),
         _good(
             "Settings in force",
-            "1 where the settings that were last read are in force everywhere.",
+            "1 if every sidecar has put the settings that it last read into force.",
             "group_sidecar_config_last_reload_successful",
         ),
         number(
             "Distrusted groups",
-            "Groups left to the broker because it was found to say something else of them.",
+            "Groups that are left to the broker because a local answer differed from the broker's answer.",
             Query(f"sum(group_sidecar_mirror_distrusted_groups{{{OF_SIDECARS}}})", "groups"),
             steps=(step(None, GREEN), step(1, RED)),
         ),
         number(
             "Series left out",
-            "Series that do not fit metrics.series.",
+            "Series that were left out because of the limit metrics.series.",
             Query(f"sum(group_sidecar_series_suppressed{{{OF_SIDECARS}}})", "series"),
             steps=(step(None, GREEN), step(1, YELLOW)),
         ),
         number(
             "Journal last written",
-            "The sidecar whose records were last written longest ago.",
+            "Time since the last write of the journal, at the sidecar with the oldest last write.",
             Query(f"time() - min(group_sidecar_records_last_flush_timestamp_seconds{{{OF_SIDECARS}}})", "ago"),
             unit="s",
             steps=(step(None, GREEN), step(300, RED)),
@@ -53,7 +53,7 @@ REQUESTS = Row(
     (
         graph(
             "Requests by API",
-            "Requests done, the sidecar's own answers among them.",
+            "Completed requests, including those that the sidecar answered itself.",
             Query(rate("requests_total", "api"), "{{api}}"),
             unit="reqps",
         ),
@@ -65,7 +65,7 @@ REQUESTS = Row(
         ),
         heatmap(
             "Time of requests",
-            "Requests a second by how long they took, of all APIs but those that wait on purpose.",
+            "Requests per second by duration, for all APIs except those that wait on purpose.",
             Query(
                 rate("request_duration_seconds_bucket", "le", 'api!~"JoinGroup|SyncGroup|Fetch|ShareFetch"'),
                 "{{le}}",
@@ -75,8 +75,8 @@ REQUESTS = Row(
         ),
         graph(
             "Errors",
-            "What did not decode and was forwarded as it came, what policies refused, and failed attempts to reach the"
-            " broker.",
+            "Messages that could not be decoded and were forwarded unchanged, requests that policies refused, and"
+            " failed attempts to reach the broker.",
             Query(f"{rate('decode_failures_total', 'api')} > 0", "{{api}} did not decode"),
             Query(rate("policy_rejections_total", "policy, error"), "{{policy}} {{error}}"),
             Query(rate("upstream_connect_failures_total"), "broker not reached"),
@@ -86,30 +86,31 @@ REQUESTS = Row(
 )
 
 ANSWERS = Row(
-    "Its own answers",
+    "Local answers",
     (
         graph(
             "Answers by API",
-            "Requests answered from the copy of the group coordinator, and those of them that had been encoded before.",
+            "Requests that the sidecar answered from its copy of the group coordinator. `remembered`: the answer was"
+            " already encoded.",
             Query(rate("mirror_answers_total", "api"), "{{api}}"),
             Query(rate("mirror_answers_remembered_total", "api"), "{{api}} remembered"),
             unit="reqps",
         ),
         graph(
             "Left to the broker, by reason",
-            "Requests that the copy could not be used for: docs/operations.md says what each reason means.",
+            "Requests that could not be answered from the copy. docs/operations.md explains each reason.",
             Query(f"{rate('mirror_fallbacks_total', 'api, reason')} > 0", "{{api}} {{reason}}"),
             unit="reqps",
         ),
         graph(
             "Compared with the broker",
-            "Answers that were compared with the broker's own, by what came of it. `different` should not be there.",
+            "Local answers that were compared with the broker's answer, by result. `different` should not occur.",
             Query(rate("mirror_verifications_total", "result"), "{{result}}"),
             unit="ops",
         ),
         graph(
             "Confirmations",
-            "How often a policy judged, and how often the broker was asked about a group before that.",
+            "Requests that a policy judged, and how often the broker was asked about a group before.",
             Query(rate("policy_evaluations_total", "policy"), "{{policy}} judged"),
             Query(rate("policy_confirmations_total", "policy"), "{{policy}} asked before"),
             unit="ops",
@@ -122,18 +123,19 @@ LOG = Row(
     (
         graph(
             "Partitions of __consumer_offsets",
-            "Partitions that the brokers lead, by how far they were read. None should stay in loading or failed.",
+            "Partitions that the brokers lead, by the state of reading. None should stay in `loading` or `failed`.",
             Query(each("group_sidecar_offsets_log_partitions", "state"), "{{state}}"),
             stacked=True,
         ),
         graph(
             "Records behind",
-            "Records that a sidecar is behind, in the partition furthest behind.",
+            "The largest number of unread records in one partition.",
             Query(f"max by (instance) (group_sidecar_offsets_log_lag{{{OF_SIDECARS}}})", "{{instance}}"),
         ),
         graph(
             "Records read",
-            "Records that were read, offsets that the broker removed of itself, and records of an unknown kind.",
+            "Records that were read, offsets that the broker removed without a client's request, and skipped records"
+            " of an unknown kind.",
             Query(rate("offsets_log_records_total"), "read"),
             Query(rate("offsets_expired_total"), "offsets expired"),
             Query(rate("offsets_log_records_skipped_total", "key_type"), "skipped, key type {{key_type}}"),
@@ -141,7 +143,7 @@ LOG = Row(
         ),
         graph(
             "Time to load a partition",
-            "The time that 99 % of the partitions loaded in a quarter of an hour took, and how many these were.",
+            "The 99th percentile of the load times of the partitions that were loaded in the last quarter of an hour.",
             Query(
                 "histogram_quantile(0.99, sum by (le) "
                 f"(increase(group_sidecar_offsets_log_load_duration_seconds_bucket{{{OF_SIDECARS}}}[15m])))",
@@ -157,12 +159,12 @@ CONNECTIONS = Row(
     (
         graph(
             "Connections open",
-            "Client connections that are open; each has a twin to the broker.",
+            "Open client connections. Each has its own connection to the broker.",
             Query(each("group_sidecar_client_connections"), "{{instance}}"),
         ),
         graph(
             "Connections opened and closed",
-            "Client connections accepted, and those that ended, by why.",
+            "Accepted client connections, and closed ones by reason.",
             Query(rate("client_connections_opened_total"), "opened"),
             Query(rate("client_connections_closed_total", "reason"), "{{reason}}"),
             unit="ops",
@@ -176,7 +178,7 @@ CONNECTIONS = Row(
         ),
         graph(
             "Bytes held",
-            "Bytes of unfinished frames, of remembered answers, and of the flight recorder. Each has its limit.",
+            "Bytes of incomplete frames, of remembered answers, and of the flight recorder. Each has a limit.",
             Query(each("group_sidecar_held_bytes"), "{{instance}} frames"),
             Query(each("group_sidecar_remembered_bytes"), "{{instance}} answers"),
             Query(each("group_sidecar_flight_recorder_bytes"), "{{instance}} flight recorder"),
@@ -190,13 +192,13 @@ OUTLET = Row(
     (
         graph(
             "Records",
-            "Records that the journal wrote, by outlet, and those that it dropped, by why.",
+            "Records that the journal wrote, by outlet, and those that it dropped, by reason.",
             Query(rate("records_written_total", "outlet"), "written, {{outlet}}"),
             Query(rate("records_dropped_total", "outlet, reason"), "dropped, {{outlet}}, {{reason}}"),
             unit="ops",
         ),
         graph(
-            "Since it was last written",
+            "Time since the last write",
             "How long ago the journal last handed records to the disk, or the broker acknowledged some.",
             Query(
                 "time() - max by (instance, outlet) "
@@ -213,7 +215,7 @@ PROCESS = Row(
     (
         graph(
             "CPU",
-            "Cores in use. A sidecar uses one at most.",
+            "Cores in use. A sidecar uses at most one.",
             Query(
                 f"sum by (instance) (rate(process_cpu_seconds_total{{{OF_SIDECARS}}}[$__rate_interval]))",
                 "{{instance}}",
@@ -223,7 +225,7 @@ PROCESS = Row(
         graph("Memory", "Resident memory.", Query(each("process_resident_memory_bytes"), "{{instance}}"), unit="bytes"),
         graph(
             "Descriptors",
-            "Open file descriptors, of those allowed: each client connection takes two.",
+            "Share of the allowed file descriptors that are open. Each client connection takes two.",
             Query(
                 f"max by (instance) (process_open_fds{{{OF_SIDECARS}}} / process_max_fds{{{OF_SIDECARS}}})",
                 "{{instance}}",
@@ -232,7 +234,7 @@ PROCESS = Row(
         ),
         graph(
             "Time to build the metrics",
-            "Time that building the families of a scrape took.",
+            "Time taken to build the metrics of a scrape.",
             Query(f"max by (instance) (group_sidecar_collect_duration_seconds{{{OF_SIDECARS}}})", "{{instance}}"),
             unit="s",
         ),
@@ -242,7 +244,7 @@ PROCESS = Row(
 DASHBOARD = Dashboard(
     "sidecar",
     "Kafka groups: sidecars",
-    "The sidecars themselves: requests, their own answers, the coordinator's log, the journal, the process.",
+    "The sidecars themselves: requests, local answers, the coordinator's log, the journal, the process.",
     (CLUSTER, JOB, INSTANCE),
     (NOW, REQUESTS, ANSWERS, LOG, CONNECTIONS, OUTLET, PROCESS),
 )

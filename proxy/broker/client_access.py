@@ -51,7 +51,9 @@ class ClientAccess:
         self._shared_with_sidecar = shared_with_sidecar
         self._allows_anonymous = False
         self._served: set[Principal] = set()
-        """The principals without SASL that the broker has served. Each has another certificate of the sidecar."""
+        """The principals without SASL that the broker has served. The sidecar presents a different certificate for each
+        of them.
+        """
         self._wants_sasl = False
 
     # State that deferred replies may change.

@@ -20,9 +20,10 @@ from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
 from group_sidecar.proxy.config.limits_section import Limits
 
 MAX_OFFSETS_WANTED = 1000
-"""Forgotten groups whose offsets the sidecar requests. The offsets of further groups are learnt from clients'
-questions."""
+"""The maximum number of forgotten groups whose offsets the sidecar itself requests. The offsets of further groups are
+learnt from clients' questions."""
 OFFSETS_TRIES = 5
+"""How often the sidecar requests the offsets of one forgotten group."""
 
 
 class CoordinatorCopy:
@@ -81,12 +82,12 @@ class CoordinatorCopy:
         self.report_facts(self.manager.apply(events, self.epoch(now)))
 
     def refresh(self, group_id: str, now: float) -> None:
-        """Sets aside a group's members whose session has expired."""
+        """Marks the members of a group whose session must have expired as overdue."""
         self.report_facts(self.manager.refresh(group_id, self.epoch(now)))
 
     def sweep(self, now: float) -> Iterator[None]:
-        """Sets aside all groups' members whose session has expired. Yields between slices, so that other tasks can
-        run.
+        """Marks the members of all groups whose session must have expired as overdue. Yields between slices, so that
+        other tasks can run.
         """
         for facts in self.manager.sweep(self.epoch(now)):
             self.report_facts(facts)

@@ -34,7 +34,9 @@ class DeferredReplies:
         self._replies: deque[tuple[DeferredReplyHandler, Pending, bytes, Origin, float]] = deque()
 
     def add(self, handler: DeferredReplyHandler, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
-        """Queues a reply that was forwarded at `now`. `frame`: without its length, or only its first bytes."""
+        """Queues a reply that was forwarded at `now`. `frame`: the reply without its length. If only the
+        first bytes of the reply are needed, `frame` has only these.
+        """
         self._replies.append((handler, pending, frame, origin, now))
         self.waiting = True
 

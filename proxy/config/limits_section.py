@@ -95,8 +95,8 @@ class Limits(Section):
     seconds."""
     groups: Positive = 100_000
     """The maximum number of groups that are remembered. Further groups are left to the broker. The metadata and
-    assignments of all members may take 2,500 bytes per group on average (at least 64 MB in all). If there is no room
-    for those of a group's members, the group is described by the broker."""
+    assignments of all members may take 2,500 bytes per group on average (at least 64 MB in all). If those of
+    a group do not fit, the broker describes the group."""
     offsets: Positive = 5_000_000
     """The maximum number of committed offsets that are remembered. Metadata of commits that pass through the sidecar
     may take 50 characters per offset on average (at least 64 MB in all). Long metadata and members in the log may take
@@ -108,8 +108,8 @@ class Limits(Section):
     longest time are evicted."""
     remembered_answers: WholeNumber = Field(default=67_108_864, ge=0)
     """The maximum number of bytes of encoded answers about groups that are kept with their questions, for each broker.
-    With 0, none are kept. One answer may take at most a quarter of the bytes. Beyond the limit, the answers to the
-    questions that were not asked for the longest time are evicted."""
+    With 0, none are kept. One answer may take at most a quarter of the bytes. Beyond the limit, the answers
+    whose questions were asked least recently are evicted."""
     flight_recorder: WholeNumber = Field(default=33_554_432, ge=0)
     """The approximate maximum number of bytes of the history that is kept of all groups: joins, leaves, rebalances,
     refusals and refused commits. With 0, no history is kept. Beyond the limit, the oldest history of groups without

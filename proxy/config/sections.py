@@ -103,7 +103,7 @@ class Answers(Section):
     known to have no authorizer, a client is only shown what the broker has lately shown to it. `none`: the broker has
     no authorizer. Set this only if that is true, for brokers that cannot be asked."""
     rights_seconds: Number = Field(default=30, ge=0)
-    """How many seconds a grant of an authorizer is remembered. A revoked right may still be used for so long, unless
+    """How many seconds a grant of an authorizer is remembered. A revoked right may still be used for that long, unless
     the revocation passed through this sidecar. With 0, no grant is remembered, and a broker that may have an authorizer
     answers all questions."""
     verify: Number = Field(default=0.01, ge=0, le=1)
@@ -117,7 +117,7 @@ class AdminAccess(Section):
     in, unless its request came through a proxy, or its `Host` is something other than `localhost`, a loopback address
     or the host of `admin`. The check of `Host` keeps foreign pages in a local browser out (DNS rebinding). All other
     clients need the token or a certificate. They send the token as `Authorization: Bearer TOKEN`, or as the password of
-    HTTP Basic with any user. The address of a client in a proxy's header (`X-Forwarded-For`) lets nobody in. A proxy on
+    HTTP Basic with any user. The sidecar ignores a client's address in a proxy's header (`X-Forwarded-For`). A proxy on
     this machine lets all its clients in if it adds no such header and does not pass on their `Host`.
     """
 

@@ -169,7 +169,7 @@ cdef class FastPath:
             if self.flush_outbox():
                 self.connection.client_failed(error)
             return 0
-        if chunk and self.connection.session.can_use_fast_path:  # Control records count as work, so a read may end it.
+        if chunk and self.connection.session.can_use_fast_path:  # A read may end the fast path.
             self.receive_from_client(chunk)
         elif self.flush_outbox():
             self.connection.receive_from_client(chunk)

@@ -60,7 +60,7 @@ class FallbackReasons:
         if not self._access.may_see(principal, required_rights(exchange, manager, at), at):
             return FallbackReason.UNAUTHORIZED
         if self._versions.lacks_api(request.KEY):
-            return None  # The broker would close the connection, so the copy has to do.
+            return None  # The broker would close the connection, so the copy answers.
         if self._lost_requests:
             return FallbackReason.STALE
         added = self._versions.is_added_version(request.KEY, exchange.version)

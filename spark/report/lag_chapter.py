@@ -33,8 +33,8 @@ def lag_chapter(read: TableReader, known: ReportPeriod, groups: DataFrame) -> Ch
     behind = first_rows(groups.where(F.col("lag") > 0), MAX_GROUPS, *first_by("lag", ("group",)))
     worst = [row["group"] for row in behind.rows[:MAX_CURVES]]
     span = known.steps()
-    every = to_table("Groups, those that are furthest behind first", _all_groups(groups))
-    partitions = summary_table(read, "lag", "Partitions, those that are furthest behind first")
+    every = to_table("Groups, largest lag first", _all_groups(groups))
+    partitions = summary_table(read, "lag", "Partitions, largest lag first")
     over_time = _over_time(read, span, worst) if worst else {}
     return Chapter(
         "lag",
@@ -42,8 +42,8 @@ def lag_chapter(read: TableReader, known: ReportPeriod, groups: DataFrame) -> Ch
         [
             Figure(
                 "lag-now",
-                "Groups that are furthest behind",
-                "Messages that each group had not consumed at its last report, and how late it was.",
+                "Groups with the largest lag",
+                "The lag of each group at its last report, in records and in time.",
                 ChartKind.BARS,
                 _top(behind.rows),
                 [every],
@@ -52,11 +52,13 @@ def lag_chapter(read: TableReader, known: ReportPeriod, groups: DataFrame) -> Ch
             ),
             Figure(
                 "lag-over-time",
-                f"The furthest {len(worst)} over time" if len(worst) > 1 else "The furthest over time",
-                f"The most messages that each had not consumed in any window of {duration(span.step)}.",
+                f"The {len(worst)} groups with the largest lag, over time"
+                if len(worst) > 1
+                else "The largest lag, over time",
+                f"The largest lag of each group in each {duration(span.step)}, in records.",
                 ChartKind.CURVES,
                 _curves(span, behind.rows[:MAX_CURVES], over_time),
-                [to_table("When each was furthest behind", _peaks(worst, over_time)), partitions],
+                [to_table("The largest lag of each group", _peaks(worst, over_time)), partitions],
                 "No group is behind.",
             ),
         ],

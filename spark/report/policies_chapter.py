@@ -33,13 +33,13 @@ _POLICY_OUTCOMES = (
         "refusals",
         "Refusals by group and policy",
         "How often policies refused clients of each group.",
-        "No client was refused anything.",
+        "No policy refused a request.",
     ),
     _PolicyOutcome(
         "audits",
-        "What would have been refused, by group and policy",
-        "How often policies in audit mode let clients pass that they would have refused.",
-        "No policy in audit mode would have refused anything.",
+        "Refusals in audit mode, by group and policy",
+        "How many requests passed that policies would have refused if they were enforced.",
+        "No policy in audit mode would have refused a request.",
     ),
 )
 

@@ -51,7 +51,7 @@ def _heat(read: TableReader, frame: DataFrame, span: Span) -> Figure:
     return Figure(
         "rebalance-heat",
         "Rebalances by group and time",
-        f"How often each group rebalanced in each {duration(span.step)}, the liveliest groups first.",
+        f"How often each group rebalanced in each {duration(span.step)}, the groups with the most rebalances first.",
         ChartKind.HEAT,
         heat_map(span, {name: rows[name] for name in names}) if names else None,
         [summary_table(read, "rebalances", "Rebalances by group and cause")],

@@ -37,12 +37,12 @@ def sidecars_chapter(read: TableReader, known: ReportPeriod, sidecars: DataFrame
     unseen = len(worst.rows) - len(shown) + worst.left_out
     figure = Figure(
         "sidecars",
-        "When each sidecar was heard",
-        f"In which {duration(span.step)} each sidecar sent heartbeats; silent ones first, then those that lost most.",
+        "When each sidecar sent heartbeats",
+        f"Each {duration(span.step)} with heartbeats of a sidecar. Silent sidecars come first.",
         ChartKind.STRIPS,
         _strip_chart(span, shown, _heard(read, span, shown)) if shown else None,
         [to_table("Sidecars", worst)],
-        "No sidecar was heard.",
+        "No sidecar sent a heartbeat.",
         f"{count(unseen, 'more sidecar')} lost less." if unseen else "",
     )
     return Chapter("sidecars", "Sidecars", [figure])

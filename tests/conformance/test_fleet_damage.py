@@ -47,7 +47,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(spark: SparkSession, fleet_story: FleetScenario, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs the job over the damaged journals of the quiet moment."""
+    """Runs the job over the damaged copies of the journals. No member joined or left while they were copied."""
     folder = tmp_path_factory.mktemp("damage")
     damage = damaged(fleet_story.quiet.journals, folder / "journals")
     store = Store(spark, str(folder / "tables"), retention=timedelta(days=30))

@@ -121,7 +121,7 @@ def test_varying_reason_text_is_one_cause() -> None:
         ("session_expired", {}, "expired", "consumer-3 at 10.0.0.7 was not heard of within its session timeout"),
         ("session_expired", {}, "dropped", "consumer-3 at 10.0.0.7 did not sync within its rebalance timeout"),
         ("subscription_changed", {}, None, "consumer-3 at 10.0.0.7 joined again with another subscription"),
-        ("partitions_revoked", {}, None, "consumer-3 at 10.0.0.7 gave up partitions that others are to have"),
+        ("partitions_revoked", {}, None, "consumer-3 at 10.0.0.7 gave up partitions for other members"),
         ("leader_rejoined", {}, None, "its leader consumer-3 at 10.0.0.7 joined again"),
         ("topic_metadata", {}, None, "the partitions of its topics changed, as consumer-3 at 10.0.0.7 saw"),
         ("topic_metadata", {"by": None}, None, "the partitions of its topics changed"),

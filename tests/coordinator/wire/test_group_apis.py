@@ -502,7 +502,7 @@ def content_hash(owned: tuple[int, ...] | None, assigned: tuple[int, ...] | None
 
 
 def test_heartbeat_content_hash() -> None:
-    """Heartbeats with the same fields and the same reply have the same content hash, and other ones have another."""
+    """Two heartbeats have the same content hash only if their fields and replies are the same."""
     first = content_hash((1,), (1,), epoch=3, new_epoch=3)
     assert first == content_hash((1,), (1,), epoch=3, new_epoch=3)
     others = [

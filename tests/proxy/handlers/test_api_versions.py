@@ -32,7 +32,7 @@ def ranges_of(reply: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
 
 
 def test_only_inspected_versions_are_capped() -> None:
-    """Only inspected APIs beyond their described versions are capped. The rest of the offer is unchanged."""
+    """An inspected API is capped at the highest version that the codecs declare. The rest of the offer is unchanged."""
     offer = offering(JOIN_GROUP=(0, 99), METADATA=(2, 5), FETCH=(4, 99), HEARTBEAT=(0, 99), **BOTH)
     offered = offered_api_versions(offer, INSPECTED, {}, gateway=False, serve=True)
     assert ranges_of(offered) == ranges_of(offer) | {"JOIN_GROUP": (0, APIS[ApiKey.JOIN_GROUP].versions[-1])}
@@ -40,20 +40,20 @@ def test_only_inspected_versions_are_capped() -> None:
     assert all(version.unknown_tags == ((9, b"kept"),) for version in offered.api_keys)
 
 
-def test_described_offer_is_unchanged() -> None:
-    """An offer within the described versions is unchanged."""
+def test_declared_offer_is_unchanged() -> None:
+    """An offer within the declared versions is unchanged."""
     offered = offering(JOIN_GROUP=(2, 9), METADATA=(0, 13), FETCH=(4, 99), **BOTH)
     assert offered_api_versions(offered, INSPECTED, {}, gateway=False, serve=True) == offered
 
 
-def test_undescribed_range_keeps_lowest_version() -> None:
-    """A range above the described versions keeps its lowest version only."""
+def test_undeclared_range_keeps_lowest_version() -> None:
+    """A range above the declared versions keeps its lowest version only."""
     offered = offered_api_versions(offering(JOIN_GROUP=(20, 25)), INSPECTED, {}, gateway=False, serve=False)
     assert ranges_of(offered) == {"JOIN_GROUP": (20, 20)}
 
 
-def test_undescribed_api_is_not_capped() -> None:
-    """An inspected API without a description is not capped."""
+def test_undeclared_api_is_not_capped() -> None:
+    """An inspected API that the codecs do not declare is not capped."""
     offered = offered_api_versions(
         offering(DELETE_TOPICS=(0, 99)), {ApiKey.DELETE_TOPICS}, {}, gateway=False, serve=False
     )
@@ -88,7 +88,9 @@ def test_gateway_caps_fetch_version() -> None:
 @pytest.mark.parametrize("serve", [False, True])
 @pytest.mark.parametrize("has", [{}, {"LIST_GROUPS": (0, 0)}, {"DESCRIBE_GROUPS": (0, 0)}, BOTH])
 def test_served_apis_fill_the_offer(serve: bool, has: dict[str, tuple[int, int]]) -> None:
-    """Served APIs that the broker lacks are offered if serving is on. The broker's own ranges are unchanged."""
+    """If `serve` is true, APIs that the sidecar itself serves are offered, even if the broker lacks them. The broker's
+    own ranges are unchanged.
+    """
     offered = ranges_of(offered_api_versions(offering(FETCH=(0, 11), **has), INSPECTED, {}, gateway=False, serve=serve))
     ours = {ApiKey(key).name: (v.min_version, v.max_version) for key, v in SERVED_APIS.items()} if serve else {}
     assert offered == {"FETCH": (0, 11)} | ours | has

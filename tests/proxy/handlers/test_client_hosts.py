@@ -108,7 +108,7 @@ def test_reply_with_client_hosts_is_unchanged() -> None:
 
 
 def test_trailing_bytes_survive_host_rewrite() -> None:
-    """Undescribed bytes at the end of a reply stay when the sidecar rewrites the hosts."""
+    """Bytes after the declared fields at the end of a reply stay when the sidecar rewrites the hosts."""
     line, *_ = stable_group(complete_state(), "a")
     line.sends(OPERATIONS, 4)
     frame = encode_reply(described("a"), 4, line._correlation) + b"more"

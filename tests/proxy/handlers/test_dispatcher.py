@@ -103,7 +103,7 @@ def test_every_version_is_decoded_and_forwarded(key: int, version: int, sample: 
 
 @pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
 def test_trailing_bytes_pass(key: int, version: int) -> None:
-    """Undescribed bytes at the end of a request or a reply pass, and decoding does not fail."""
+    """Bytes after the declared fields of a request or a reply pass, and decoding does not fail."""
     state = broker_state()
     line = Line(state)
     frame = framed(line.frame(asking(key, version), version)[4:] + b"more")

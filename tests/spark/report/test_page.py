@@ -76,7 +76,7 @@ def test_keyboard_navigation(browser: Browser) -> None:
     press(Keys.ENTER)
     browser.until(lambda: browser.driver.current_url.endswith("#lag"), "the browser is at the chapter")
     press(Keys.TAB, Keys.TAB)
-    assert focused().startswith("Groups, those that are furthest behind first")
+    assert focused().startswith("Groups, largest lag first")
     press(Keys.ENTER)
     browser.until(lambda: browser.all(f"{FIRST} details[open]"), "the chart's table is open")
     press(Keys.TAB, Keys.TAB)
