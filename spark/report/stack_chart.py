@@ -53,7 +53,7 @@ def stacks(span: Span, amounts: Mapping[str, Mapping[int, float]]) -> StackChart
     values = round_values(max(sums, default=0.0), 4)
     scale = Linear(values[-1], TOP + TALL, TOP)
     pieces = [piece for at in span.steps for piece in _column(span, at, series, scale)]
-    ticks = span.ticks()
+    ticks = span.ticks(LEFT)
     return StackChart(pieces, ticks, [Tick(scale(value), short_number(value)) for value in values], [*series])
 
 

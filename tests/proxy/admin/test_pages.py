@@ -349,6 +349,7 @@ async def test_group_page_names_setting_for_not_exclusive(reason: FallbackReason
     text = (await page(admin((view,)), of("g"))).text
     assert f"leaves questions about this group to the broker: {reason.replace('_', ' ')} for its members." in text
     assert ("answers.exclusive" in text) is (reason is FallbackReason.NOT_EXCLUSIVE)
+    assert ("usual for some seconds after a start" in text) is (reason is FallbackReason.COLD)
 
 
 async def test_unknown_group_page_is_404(app: ASGIApp) -> None:

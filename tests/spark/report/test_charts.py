@@ -153,6 +153,13 @@ def test_columns_are_stacked() -> None:
     assert [tick.label for tick in chart.values] == ["0", "1", "2", "3", "4"]
 
 
+def test_columns_begin_at_the_ticks_of_their_times() -> None:
+    """A column begins at the tick of its time, because columns and ticks share the chart's left margin."""
+    chart = stacks(DAYLONG, {"a": {MIDNIGHT: 1, MIDNIGHT + 3 * HOUR: 1}})
+    assert [tick.label for tick in chart.ticks[:2]] == ["00:00", "03:00"]
+    assert [piece.x for piece in chart.pieces] == [tick.at for tick in chart.ticks[:2]]
+
+
 def test_smallest_series_are_merged() -> None:
     """The smallest of many series are merged into one, and the total is kept."""
     amounts = {f"{number:02}": {0: float(100 - number), 1 + number: 1.0} for number in range(20)}
