@@ -338,6 +338,7 @@ class LogFollower:
                 return []
         if logged.offsets or logged.pending or group_id in cache.offsets:
             offsets = cache.attach_log_to_offsets(partition, group_id, logged)
+            offsets.merged(now)
             if not cache.exclusivity.holds(now):
                 offsets.doubt_differences(now)
         if partition.read_at == NEVER:  # A group that appears later was not loaded with the partition.
@@ -368,6 +369,7 @@ class LogFollower:
             return
         if group_id in self._cache.offsets:
             offsets = self._cache.attach_log_to_offsets(partition, group_id, None)
+            offsets.merged(now)
             if not self._cache.exclusivity.holds(now):
                 offsets.doubt_differences(now)
         apply(group, GroupVanished(), now)

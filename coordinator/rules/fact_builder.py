@@ -28,25 +28,30 @@ SYNC_SECONDS = 1.0
 def member_gone_facts(
     group: Group, members: Iterable[Member], departure: Departure, now: float, reason: str = ""
 ) -> list[Fact]:
-    """Returns a fact for each member that left. A member without a known host has no fact."""
-    facts: list[Fact] = [
-        MemberGone(
-            group_id=group.group_id,
-            at=now,
-            member_id=member.member_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            instance_id=member.instance_id,
-            principal=member.principal,
-            how=departure,
-            said=reason,
-        )
-        for member in members
-        if member.client_host
-    ]
+    """Returns a fact for each member that left. A member without a known host has no fact.
+
+    A member that was reported as gone has no further fact until it is reported as joined.
+    """
+    left = [member for member in members if not member.is_reported_gone]
+    facts = [_gone_fact(group, member, departure, now, reason) for member in left if member.client_host]
     if departure is not Departure.FENCED:
-        group.rebalances.count_left(members)
+        group.rebalances.count_left(left)
     return facts
+
+
+def _gone_fact(group: Group, member: Member, departure: Departure, now: float, reason: str) -> Fact:
+    member.note_report(gone=True)
+    return MemberGone(
+        group_id=group.group_id,
+        at=now,
+        member_id=member.member_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        instance_id=member.instance_id,
+        principal=member.principal,
+        how=departure,
+        said=reason,
+    )
 
 
 def member_joined_facts(group: Group, members: Iterable[Member], now: float, reason: str = "") -> list[Fact]:
@@ -63,20 +68,26 @@ def member_noticed_facts(group: Group, members: Iterable[Member], now: float, re
 
     These members were in the group before: unobserved, overdue, or under another member id.
     """
-    return [
-        MemberJoined(
-            group_id=group.group_id,
-            at=now,
-            member_id=member.member_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            instance_id=member.instance_id,
-            principal=member.principal,
-            said=reason,
-        )
-        for member in members
-        if member.client_host
-    ]
+    return [_joined_fact(group, member, now, reason) for member in members if member.client_host]
+
+
+def member_returned_facts(group: Group, members: Iterable[Member], now: float) -> list[Fact]:
+    """Returns the facts of `member_noticed_facts` for members that were reported as gone and are in the group."""
+    return member_noticed_facts(group, [member for member in members if member.is_reported_gone], now)
+
+
+def _joined_fact(group: Group, member: Member, now: float, reason: str) -> Fact:
+    member.note_report(gone=False)
+    return MemberJoined(
+        group_id=group.group_id,
+        at=now,
+        member_id=member.member_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        instance_id=member.instance_id,
+        principal=member.principal,
+        said=reason,
+    )
 
 
 def coordinator_moved(group_id: str, now: float) -> list[Fact]:

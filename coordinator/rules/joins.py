@@ -19,6 +19,7 @@ from group_sidecar.coordinator.rules.fact_builder import (
     member_gone_facts,
     member_joined_facts,
     member_noticed_facts,
+    member_returned_facts,
 )
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.member import Member
@@ -143,8 +144,8 @@ def _add_member(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         facts += _replace_static(group, old, event, now)
     member = group.add_member(joining, event.member_id, now)
     if member.identify(joining.client_id, joining.client_host, joining.principal):
-        facts += member_joined_facts(group, [member], now, joining.reason)
-    return facts
+        return facts + member_joined_facts(group, [member], now, joining.reason)
+    return facts + member_returned_facts(group, [member], now)
 
 
 def _replace_static(group: Group, old: Member, event: JoinAccepted, now: float) -> list[Fact]:
@@ -199,4 +200,4 @@ def _apply_roster(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         departure, reason = departure_of_missing(group, member, now, static)
         group.rebalances.explain(cause_of_departure(member, departure, reason))
         facts += member_gone_facts(group, [member], departure, now, reason)
-    return facts
+    return facts + member_returned_facts(group, group.members.values(), now)

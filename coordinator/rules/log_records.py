@@ -30,6 +30,7 @@ from group_sidecar.coordinator.rules.fact_builder import (
     conclude_rebalance,
     member_gone_facts,
     member_joined_facts,
+    member_returned_facts,
 )
 from group_sidecar.coordinator.rules.internal_events import (
     BrokerLost,
@@ -97,7 +98,7 @@ def _take_generation(group: Group, value: GroupMetadataValue, now: float, *, is_
         return []
     if not known or value.generation > group.generation:
         described = known and group.generation == UNKNOWN_GENERATION
-        facts = _adopt_with_facts(group, value, now) if is_live else _adopt(group, value, now)
+        facts = _adopt_with_facts(group, value, now) if is_live else _adopt_history(group, value, now)
         if described:
             group.doubt(now)  # A description by the broker may be newer than this record.
         if converted and value.members:
@@ -142,7 +143,13 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float) -> li
     return facts + complete_rebalance(group, now)
 
 
-def _adopt(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
+def _adopt_history(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
+    """Adopts a generation from the history that a load reads. Only a wrong report is corrected."""
+    _adopt(group, value, now)
+    return member_returned_facts(group, group.members.values(), now)
+
+
+def _adopt(group: Group, value: GroupMetadataValue, now: float) -> None:
     """Adopts a generation that the wire has not shown."""
     group.roster.forget_metadata()
     before, protocol = group.roster.known(), value.protocol or ""
@@ -150,7 +157,6 @@ def _adopt(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
         _member(before.get(logged_member.member_id), logged_member, protocol, now) for logged_member in value.members
     )
     group.adopt_logged(value, {member.member_id: member for member in members}, now)
-    return []
 
 
 def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
@@ -180,10 +186,11 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
                 member.assign(logged_members[member_id].assignment)
     group.lifecycle.know_assignments()
     group.touch(now)
+    facts = member_returned_facts(group, group.members.values(), now)
     if group.state is not GroupState.COMPLETING_REBALANCE:
-        return conclude_rebalance(group, now)
+        return facts + conclude_rebalance(group, now)
     group.lifecycle.confirm_logged(now)
-    return complete_rebalance(group, now)
+    return facts + complete_rebalance(group, now)
 
 
 def _member(member: Member | None, logged_member: MemberMetadata, protocol: str, now: float) -> Member:

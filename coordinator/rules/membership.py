@@ -43,6 +43,7 @@ from group_sidecar.coordinator.rules.fact_builder import (
     member_gone_facts,
     member_joined_facts,
     member_noticed_facts,
+    member_returned_facts,
 )
 from group_sidecar.coordinator.rules.internal_events import (
     InstanceIdsMissing,
@@ -316,7 +317,7 @@ def described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
     if group.joins or not classic or event.sent_at < group.settled_at:
         return []  # A request in flight or a lost request may change the group after this description.
     group.adopt_description(event, now)
-    return []
+    return member_returned_facts(group, group.members.values(), now)
 
 
 def consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:

@@ -88,6 +88,14 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         }
         return {(decoded(name), UUID(bytes=topic_id)) for name, topic_id in tagged}
 
+    def is_logged(self, partition: TopicPartition) -> bool:
+        """Whether the log has an offset of a partition. False if the log is not read."""
+        return key_suffix(*partition) in (self.log_values or ())
+
+    def differs_from_log(self, partition: TopicPartition, offset: CommittedOffset) -> bool:
+        """Whether the log has another offset of a partition, or none. False if the log is not read."""
+        return self.log_values is not None and _differs(self.log_values.get(key_suffix(*partition)), offset)
+
     def differing(self) -> list[TopicPartition]:
         """Returns the partitions whose offsets in the log and from the wire differ."""
         logged = self.log_values or {}
@@ -255,9 +263,13 @@ def _topic(head: bytes) -> str:
 
 
 def _differs(raw: bytes | None, wire_offset: CommittedOffset) -> bool:
+    """Whether a value of the log differs from an offset of the wire. A value that cannot be decoded differs."""
     if raw is None or wire_offset.offset == DELETED_OFFSET:
         return not (raw is None and wire_offset.offset == DELETED_OFFSET)
-    logged = _decoded(raw)
+    try:
+        logged = _decoded(raw)
+    except DecodeError:
+        return True
     return (logged.offset, logged.leader_epoch, logged.metadata) != (
         wire_offset.offset,
         wire_offset.leader_epoch,

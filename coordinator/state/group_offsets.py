@@ -46,6 +46,7 @@ class GroupOffsets:
         self.changed_at = 0.0
         self._logged: LoggedGroup | None = None
         self._deleted_at, self.settled_at = NEVER, settled_at
+        self._merged_at = NEVER
 
     @property
     def size(self) -> tuple[int, int]:
@@ -89,6 +90,10 @@ class GroupOffsets:
         self._logged = logged
         self.committed.log_values = {} if logged is None else logged.offsets
 
+    def merged(self, now: float) -> None:
+        """Notes that the group's records in the log have changed. A reply that is still due may be older."""
+        self._merged_at = now
+
     def reconcile_with_log(
         self, asked_at: float, deleted: Iterable[TopicPartition] = (), unread_until: float = NEVER
     ) -> bool:
@@ -123,12 +128,13 @@ class GroupOffsets:
         """Stores committed offsets. `sent_at` is when their request was sent to the broker.
 
         An offset is doubtful if another connection committed it while this request was in flight, because the order of
-        the two commits is unknown.
+        the two commits is unknown. The other commit's reply, or the log, has shown the other commit.
         """
         wire_offsets, doubtful, deleted_since = self.committed.wire_offsets, self.doubtful, self._deleted_at > sent_at
         for partition, offset in offsets.items():
             known = wire_offsets.get(partition)
             crossed = known is not None and known.at > sent_at and known.writer != offset.writer
+            crossed = crossed or (self._merged_at > sent_at and self.committed.differs_from_log(partition, offset))
             if crossed or deleted_since:
                 doubtful[partition] = offset.at
                 self.settled_at = max(self.settled_at, offset.at)
@@ -142,11 +148,12 @@ class GroupOffsets:
         """Deletes offsets."""
         self._deleted_at = now
         for partition in partitions:
+            is_logged = self._merged_at > sent_at and self.committed.is_logged(partition)
             known = self.committed.remove(partition, now)
-            if known is not None and known.at > sent_at:
+            if is_logged or (known is not None and known.at > sent_at):
                 self.doubtful[partition] = now
                 self.settled_at = max(self.settled_at, now)
-                if known.looks_absent:
+                if known is not None and known.looks_absent:
                     self._maybe_hidden.add(partition)
 
     def _end_doubt(self, partition: TopicPartition) -> None:

@@ -47,6 +47,7 @@ class Member:
         silent_since: a pair for a member without requests: a generation, and when the broker first reported that
             generation as Stable with this member in it.
         bypasses: whether the member is known to bypass this sidecar.
+        is_reported_gone: whether a fact has reported that the member is gone. The broker may still have the member.
         heartbeat: the content hash of the last KIP-848 heartbeat that may have changed the group, and when its reply
             was seen.
     """
@@ -68,6 +69,7 @@ class Member:
     seen_on_wire: bool = False
     silent_since: tuple[int, float] = (-1, NEVER)
     bypasses: bool = False
+    is_reported_gone: bool = False
     heartbeat: tuple[int | None, float] = (None, NEVER)
 
     @property
@@ -115,6 +117,10 @@ class Member:
     def note_bypass(self) -> None:
         """Notes that the member bypasses this sidecar."""
         self.bypasses = True
+
+    def note_report(self, *, gone: bool) -> None:
+        """Notes that a fact has reported the member as gone, or as joined."""
+        self.is_reported_gone = gone
 
     def note_heartbeat(self, content_hash: int | None, now: float) -> float:
         """Sets the content of the last KIP-848 heartbeat that may have changed the group.

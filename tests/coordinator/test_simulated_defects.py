@@ -327,3 +327,46 @@ def test_reply_shows_deletion_before_log() -> None:
     assert world.view().offsets_fallback_reason is not None
     world.tail.catch_up(world.now())
     assert _offsets(world) == {("t", 0): 7}
+
+
+def test_late_reply_to_older_commit() -> None:
+    """The log has shown a newer commit before the reply to an older one arrives (seed 63).
+
+    The wire's copy of the newer commit has been dropped by then, because the log contains that commit.
+    """
+    world = World(Broker())
+    world.read_log()
+    older = _send_commit(world, 7)
+    _send_commit(world, 8)
+    world.handle(older)
+    world.settle(older)
+    world.tail.catch_up(world.now())
+    assert _offsets(world) == {("t", 0): 8}
+    world.settle()
+    assert _offsets(world) == {}
+    world.tail.catch_up(world.now())
+    assert _offsets(world) == {("t", 0): 8}
+
+
+def test_late_reply_to_deletion() -> None:
+    """The log has shown a commit before the reply to an older deletion of the same offset arrives."""
+    world = World(Broker())
+    world.read_log()
+    _send_commit(world, 6, 1)
+    _send_commit(world, 7)
+    world.settle()
+    world.tail.catch_up(world.now())
+    deletion = world.connect()
+    topics = (OffsetDeleteRequestTopic(name="t", partitions=(OffsetDeleteRequestPartition(partition_index=0),)),)
+    world.send(deletion, OffsetDeleteRequest(group_id="g", topics=topics), 0, "admin")
+    world.handle(deletion)
+    _send_commit(world, 8)
+    world.settle(deletion)
+    world.tail.catch_up(world.now())
+    assert _offsets(world) == {("t", 0): 8, ("t", 1): 6}
+    world.settle()
+    assert _offsets(world) == {}
+    _send_commit(world, 9)
+    world.settle()
+    world.tail.catch_up(world.now())
+    assert _offsets(world) == {("t", 0): 9, ("t", 1): 6}

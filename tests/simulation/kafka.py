@@ -5,7 +5,7 @@ It is one broker, which leads all partitions of `__consumer_offsets` and of topi
 The module has more than 400 lines because requests and faults change the same state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -377,7 +377,7 @@ class Kafka:
         """The broker is the leader of a partition again. It loads the partition for some seconds."""
         partition = self.log.partitions[number]
         partition.led, partition.epoch = True, partition.epoch + 1
-        self._load(number, loading_seconds, self._noticed_effect())
+        self._load([number], loading_seconds, self._noticed_effect())
 
     def _unload(self, number: int) -> None:
         for group_id in [each for each in self._model.groups if self.log.partition_of(each) == number]:
@@ -391,12 +391,17 @@ class Kafka:
                         parked(refuse(ErrorCode.NOT_COORDINATOR))
         self.log.forget_groups(number)
 
-    def _load(self, number: int, loading_seconds: float, effect: Effect) -> None:
-        now = self._timeline.now
-        self._loading_until[number] = now + loading_seconds
-        self.log.load(number, now + loading_seconds)
+    def _load(self, numbers: Iterable[int], loading_seconds: float, effect: Effect) -> None:
+        """Loads partitions. A broker that starts has no moment in which it loads only some of them.
+
+        So the history must not show a group as Dead while the groups of another partition are loaded.
+        """
+        loaded_at = self._timeline.now + loading_seconds
+        for number in numbers:
+            self._loading_until[number] = loaded_at
+            self.log.load(number, loaded_at)
         self.record(effect)
-        self._timeline.at(now + loading_seconds, lambda: self.record(effect))
+        self._timeline.at(loaded_at, lambda: self.record(effect))
 
     def stop(self) -> None:
         """The broker ends. All its connections close."""
@@ -411,10 +416,11 @@ class Kafka:
     def start(self, loading_seconds: float) -> None:
         """The broker runs again, and loads its partitions for some seconds."""
         self.is_up = True
-        for number, partition in self.log.partitions.items():
+        partitions = self.log.partitions
+        for partition in partitions.values():
             partition.epoch += 1
-            if partition.led:
-                self._load(number, loading_seconds, Effect(self._timeline.now))
+        led = [number for number, partition in partitions.items() if partition.led]
+        self._load(led, loading_seconds, Effect(self._timeline.now))
 
     def cut_connection(self) -> None:
         """The broker closes one of its connections."""
