@@ -30,7 +30,7 @@ class Completeness:
         self.metadata_omitted = False
         self.epoch = unread_writes.epoch
         self._unread_writes = unread_writes
-        self._complete_at = -1
+        self._checked_at, self._identified = -1, False
 
     # Reasons for which the copy becomes incomplete. Most methods keep an earlier reason.
 
@@ -112,12 +112,14 @@ class Completeness:
         return max(self.lost_until, self._unread_writes.until_of(group_id))
 
     def identifies_members(self, roster: Roster, changes: int) -> bool:
-        """Whether the client id and the host of every member are known. `changes`: see `reason`."""
-        if self._complete_at != changes:
-            if not all(member.client_host and member.certain for member in roster.members.values()):
-                return False
-            self._complete_at = changes
-        return True
+        """Whether the client id and the host of every member are known. `changes`: see `reason`.
+
+        Both results are kept until the next change, because all groups are checked several times per second.
+        """
+        if self._checked_at != changes:
+            self._checked_at = changes
+            self._identified = all(member.client_host and member.certain for member in roster.members.values())
+        return self._identified
 
     def reason(
         self, lifecycle: Lifecycle, logged_state: LoggedState, roster: Roster, *, joins: bool, changes: int, now: float

@@ -1,5 +1,7 @@
 """When the copy of a group is complete, on which information that is based, and what descriptions add."""
 
+from typing import Any
+
 import pytest
 
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
@@ -8,6 +10,7 @@ from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import GroupDescribed
 from group_sidecar.coordinator.model.facts import MemberGone
 from group_sidecar.coordinator.model.views import FallbackReason, GroupState
+from group_sidecar.coordinator.state.member import Member
 from tests.coordinator.model import Broker
 from tests.coordinator.world import SESSION_MS, Client, World
 
@@ -288,3 +291,34 @@ def test_unknown_group_is_created_by_description(world: World) -> None:
     world.apply([described], world.now())
     assert world.view("h").state is GroupState.EMPTY
     assert world.view().state is GroupState.DEAD
+
+
+# Checks of all groups.
+
+
+class CountedMembers(dict[str, Member]):
+    """Members that count how often somebody iterates over all of them."""
+
+    visits = 0
+
+    def values(self) -> Any:
+        self.visits += 1
+        return super().values()
+
+
+def test_uncertain_members_are_checked_once(world: World) -> None:
+    """A group whose members are uncertain is searched once after each change, although it is checked all the time."""
+    a = Client(world, "a", "g")
+    world.gather(a)
+    world.describe()
+    group = world.manager.group_metadata_cache["g"]
+    group.members[a.member_id].certain = False
+    group.touch(world.now())
+    members = CountedMembers(group.members)
+    group.roster.replace(members)
+    for _ in range(3):
+        assert [*world.manager.unsettled()] == [["g"]]
+    assert members.visits == 1
+    group.touch(world.now())
+    assert [*world.manager.unsettled()] == [["g"]]
+    assert members.visits == 2
