@@ -137,9 +137,9 @@ class BrokerWithManyGroups:
             lambda: list(required_rights(self.asked(request, 4), self.manager, self.now)),
         )
         yield Step("background: a turn of looking for doubt", longest(self.manager.unsettled))
-        yield Step("background: a turn of the sweep", longest(lambda: self.manager.sweep(self.now)))
+        yield Step("background: a turn of finding expired sessions", longest(lambda: self.manager.sweep(self.now)))
         yield Step(
-            "background: a turn of relisting",
+            "background: a turn of encoding the list of groups",
             longest(lambda: self.manager.update_listing(self.now)),
             before=self.touch_all,
         )

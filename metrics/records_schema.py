@@ -112,7 +112,9 @@ def _properties(part: type[Envelope | Body]) -> JsonSchema:
 
 
 def _types_of_bodies() -> JsonSchema:
-    """Returns the type of each column of a kind. One schema reads all records, so the types hold for all kinds."""
+    """Returns the type of every column that some kind has. Spark reads all kinds with one schema, so a column has one
+    type in all of them.
+    """
     return {column.name: {"$ref": f"#/$defs/{_type_name(column.sql_type)}"} for column in _body_columns()}
 
 

@@ -38,8 +38,8 @@ def groups(read: TableReader) -> DataFrame:
         last_seen TIMESTAMP or null: The last report in the range.
         gone BOOLEAN or null: True if the last complete snapshot of its sidecar does not contain the group. A group is
             also gone after a restart of its sidecar, until the sidecar has read the log.
-        lag BIGINT or null: As in the table group_lag, like the five columns after it, in the newest window with a known
-            lag. All six are null if the group has no committed offsets or is gone.
+        lag BIGINT or null: This column and the next five have the values of the table group_lag in the newest window
+            with a known lag. All six are null if the group has no committed offsets or is gone.
         max_partition_lag BIGINT or null: The largest lag of a partition.
         lag_seconds DOUBLE or null: The largest `lag_seconds` of a partition.
         topics BIGINT or null: Number of topics with a committed offset.

@@ -1,10 +1,10 @@
 """Tests the operator's statement that clients reach the broker only through this sidecar (`answers.exclusive`).
 
-Each record of the log must have been caused by a request that passed. Three records are judged:
+Each record of the log must have been caused by a request that passed. Three kinds of evidence are judged:
 
-- A commit: an OffsetCommit or TxnOffsetCommit for the same partition of the group must pass. Its reply is sent after
-  the record can be read, and `CommittedOffsets.wire_offsets` keeps it until the log was read past it. So an offset from
-  the wire explains the record, whatever its value is.
+- A commit: an OffsetCommit or TxnOffsetCommit for the same partition of the group must pass. The broker
+  replies after the record can be read. `CommittedOffsets.wire_offsets` keeps the commit that the reply confirmed until
+  the log has been read past its record. So an offset from the wire explains the record, whatever its value is.
 - A new member of a KIP-848 group: the member's heartbeat must pass.
 - A member of a classic generation: the broker must have removed the member after its session timeout, if none of its
   requests passed. A Stable description that still contains the member proves that its heartbeats bypass the sidecar.

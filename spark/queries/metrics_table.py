@@ -31,7 +31,7 @@ def metrics(records: DataFrame, width: str) -> DataFrame:
     figures = (
         _boots(records, width)
         .select(*_START, "last_at", "base", F.explode("last").alias("metric", "figure"))
-        # A sidecar leaves out a figure that it does not have. Spark also reads a null in its place.
+        # A sidecar leaves out a figure that it does not have. A null in place of a figure is removed here.
         .where(F.col("figure").isNotNull())
         .withColumn("grown", F.when(counts, _growth()))
         .groupBy(WINDOW, "metric", "sidecar")

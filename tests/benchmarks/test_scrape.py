@@ -1,4 +1,4 @@
-"""The texts about scrapes and about requests at the same time."""
+"""Tests how `benchmarks.scrape` counts series and summarises the waits of requests."""
 
 from benchmarks.scrape import Waits, series_in
 

@@ -39,5 +39,5 @@ def test_only_configured_apis_are_answered() -> None:
     ids=["default", "the broker's hosts", "disabled", "another API"],
 )
 def test_true_hosts_are_rewritten_where_answered(answers: Answers, rewrites: bool) -> None:
-    """True hosts replace those in the broker's replies where local answers contain them."""
+    """If the sidecar answers DescribeGroups with its clients' hosts, it writes them into the broker's replies too."""
     assert AnswerSettings(answers).rewrites_client_hosts(DESCRIBE) is rewrites

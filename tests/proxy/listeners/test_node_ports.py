@@ -1,4 +1,7 @@
-"""Passed sockets of a gateway's ports for its brokers. tests/proxy/test_hot_restart.py passes them to a process."""
+"""Tests the ports that a gateway opens for its brokers, or takes over from a predecessor.
+
+tests/proxy/test_hot_restart.py passes them to a process.
+"""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -93,7 +96,7 @@ def test_two_gateways_do_not_share_a_port(passed: Callable[[], socket.socket]) -
 
 
 def test_failure_of_a_removed_broker_is_forgotten(passed: Callable[[], socket.socket]) -> None:
-    """A broker that the cluster has no longer needs no port."""
+    """A broker that has left the cluster needs no port."""
     taken = port_of([passed()])
     ports = NodePorts(HOST, taken - 5, {}, strict=True)
     with pytest.raises(ListenError):
