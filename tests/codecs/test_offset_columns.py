@@ -107,5 +107,5 @@ def test_suffixes_without_partitions() -> None:
 
 def test_suffix_of_other_length_is_refused() -> None:
     """Key suffixes of different lengths raise DecodeError."""
-    with pytest.raises(DecodeError, match="another length"):
+    with pytest.raises(DecodeError, match="differ in length"):
         indexes_in_suffixes([b"\0\1t\0\0\0\1", b"\0\1t\0\0\0\1\0"])
