@@ -1,7 +1,7 @@
 """The dashboard of all sidecars and groups: current problems, with links to details."""
 
-from deploy.grafana.choices import CLUSTER, IN_FLEET, INSTANCE, JOB, OF_SIDECARS, REBALANCING, quantile, rate
 from deploy.grafana.panels import GREEN, RED, YELLOW, Dashboard, Query, Row, graph, number, step, table
+from deploy.grafana.variables import CLUSTER, IN_FLEET, INSTANCE, JOB, OF_SIDECARS, REBALANCING, quantile, rate
 
 TO_GROUP = (
     "/d/group-sidecar-group?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&${job:queryparam}"

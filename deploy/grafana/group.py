@@ -1,6 +1,5 @@
 """The dashboard of one group: its current state and its history."""
 
-from deploy.grafana.choices import CLUSTER, GROUP, JOB, OF_GROUP, OF_LOGS, OF_TOPICS, TOPIC
 from deploy.grafana.panels import (
     GREEN,
     RED,
@@ -15,6 +14,7 @@ from deploy.grafana.panels import (
     step,
     table,
 )
+from deploy.grafana.variables import CLUSTER, GROUP, JOB, OF_GROUP, OF_LOGS, OF_TOPICS, TOPIC
 
 NOW = Row(
     "Now",

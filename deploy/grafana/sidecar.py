@@ -1,7 +1,7 @@
 """The dashboard of the sidecars: their traffic, their local answers, and their resources."""
 
-from deploy.grafana.choices import CLUSTER, INSTANCE, JOB, OF_SIDECARS, each, quantile, rate
 from deploy.grafana.panels import GREEN, RED, YELLOW, Dashboard, Panel, Query, Row, graph, heatmap, number, step
+from deploy.grafana.variables import CLUSTER, INSTANCE, JOB, OF_SIDECARS, each, quantile, rate
 
 
 def _good(title: str, description: str, metric: str) -> Panel:

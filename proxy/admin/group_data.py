@@ -51,16 +51,16 @@ class GroupData:
     def __init__(self, sources: AdminSources) -> None:
         self._sources = sources
 
-    async def groups(self, asked: m.GroupsQuery) -> m.Groups:
+    async def groups(self, query: m.GroupsQuery) -> m.Groups:
         """Returns the requested page of the matching groups, sorted."""
         group_snapshot = await self._sources.group_snapshot()
-        found = await _matching(group_snapshot.groups, asked)
+        found = await _matching(group_snapshot.groups, query)
         histories: _Histories = {}
-        if asked.cause or asked.sort == "rebalances":
+        if query.cause or query.sort == "rebalances":
             histories = await self._histories(found)
-        if asked.cause:
-            found = [figures for figures in found if histories[figures.view.group_id].cause is asked.cause]
-        shown = await _sorted(found, asked, histories)
+        if query.cause:
+            found = [figures for figures in found if histories[figures.view.group_id].cause is query.cause]
+        shown = await _sorted(found, query, histories)
         histories = histories or await self._histories(shown)
         rows = await collect_in_slices(summary(figures, histories[figures.view.group_id]) for figures in shown)
         return m.Groups(
@@ -224,12 +224,12 @@ async def sort_in_slices(items: Iterable[K]) -> Iterator[K]:
     return merge(*await collect_in_slices(sorted(part) for part in batches(items, SORTED_AT_ONCE)))
 
 
-async def _matching(groups: Sequence[GroupFigures], asked: m.GroupsQuery) -> list[GroupFigures]:
-    search = asked.search.casefold()
+async def _matching(groups: Sequence[GroupFigures], query: m.GroupsQuery) -> list[GroupFigures]:
+    search = query.search.casefold()
 
     def matches(figures: GroupFigures) -> bool:
         view = figures.view
-        if asked.state not in (None, view.state) or asked.type not in (None, view.kind):
+        if query.state not in (None, view.state) or query.type not in (None, view.kind):
             return False
         return search in view.group_id.casefold()
 
@@ -237,25 +237,25 @@ async def _matching(groups: Sequence[GroupFigures], asked: m.GroupsQuery) -> lis
     return [figures for figures, found in zip(groups, matched, strict=True) if found]
 
 
-async def _sorted(found: list[GroupFigures], asked: m.GroupsQuery, histories: _Histories) -> list[GroupFigures]:
+async def _sorted(found: list[GroupFigures], query: m.GroupsQuery, histories: _Histories) -> list[GroupFigures]:
     """Returns the requested page of the groups, sorted. Groups without a value are last.
 
     Groups with equal values keep their order in `found`, which is by id.
     """
-    end = asked.offset + asked.limit
-    if asked.sort == "group":
-        return (found[::-1] if asked.order == "desc" else found)[asked.offset : end]
+    end = query.offset + query.limit
+    if query.sort == "group":
+        return (found[::-1] if query.order == "desc" else found)[query.offset : end]
     values: dict[str, _Key] = {
         "members": lambda figures: member_count(figures.view),
         "lag": lambda figures: figures.lag,
         "last_rebalance_at": lambda figures: figures.view.last_rebalance_at,
         "rebalances": lambda figures: histories[figures.view.group_id].rebalances,
     }
-    value, sign = values[asked.sort], -1.0 if asked.order == "desc" else 1.0
+    value, sign = values[query.sort], -1.0 if query.order == "desc" else 1.0
 
     def key(figures: GroupFigures) -> float:
         known = value(figures)
         return float("inf") if known is None else sign * known
 
     ranked = await sort_in_slices(zip(await collect_in_slices(map(key, found)), count(), strict=False))
-    return [found[index] for _, index in await collect_in_slices(islice(ranked, asked.offset, end))]
+    return [found[index] for _, index in await collect_in_slices(islice(ranked, query.offset, end))]

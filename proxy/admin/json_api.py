@@ -39,19 +39,19 @@ class Endpoint:
 
 
 ENDPOINTS = (
-    Endpoint("groups", m.GroupsQuery, m.Groups, lambda data, asked: data.groups(asked), "Groups, filtered and sorted"),
+    Endpoint("groups", m.GroupsQuery, m.Groups, lambda data, query: data.groups(query), "Groups, filtered and sorted"),
     Endpoint(
-        "group", m.GroupQuery, m.GroupDetail, lambda data, asked: data.group(asked.group), "A group and its members"
+        "group", m.GroupQuery, m.GroupDetail, lambda data, query: data.group(query.group), "A group and its members"
     ),
-    Endpoint("offsets", m.GroupQuery, m.Offsets, lambda data, asked: data.offsets(asked.group), "A group's offsets"),
+    Endpoint("offsets", m.GroupQuery, m.Offsets, lambda data, query: data.offsets(query.group), "A group's offsets"),
     Endpoint(
-        "timeline", m.GroupQuery, m.Timeline, lambda data, asked: data.timeline(asked.group), "What happened to a group"
-    ),
-    Endpoint(
-        "why", m.WhyQuery, m.Why, lambda data, asked: data.why(asked.group, asked.seconds), "Why a group rebalanced"
+        "timeline", m.GroupQuery, m.Timeline, lambda data, query: data.timeline(query.group), "What happened to a group"
     ),
     Endpoint(
-        "refusals", m.RefusalsQuery, m.Refusals, lambda data, asked: data.refusals(asked.limit), "The last refusals"
+        "why", m.WhyQuery, m.Why, lambda data, query: data.why(query.group, query.seconds), "Why a group rebalanced"
+    ),
+    Endpoint(
+        "refusals", m.RefusalsQuery, m.Refusals, lambda data, query: data.refusals(query.limit), "The last refusals"
     ),
     Endpoint("status", m.Query, m.Status, lambda data, _: data.status(), "The status of the sidecar"),
     Endpoint("config", m.Query, Config, lambda data, _: data.config(), "The settings in force"),
@@ -94,10 +94,10 @@ def api_routes(data: GroupData) -> list[BaseRoute]:
 def _handler(endpoint: Endpoint, data: GroupData) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
-            asked = parameters(endpoint.query, request.query_params)
+            query = parameters(endpoint.query, request.query_params)
         except WrongParameter as wrong:
             return problem(request, 400, str(wrong), parameter=wrong.name)
-        found = await endpoint.read(data, asked)
+        found = await endpoint.read(data, query)
         if found is None:
             # The groups of an unreachable broker may be unknown.
             gone = [broker.model_dump() for broker in data.unreachable()]

@@ -105,13 +105,13 @@ def page_routes(data: GroupData, epoch: Callable[[], float] = time.time) -> list
     ]
 
 
-def _page_handler(query: type[m.Query], page: Callable[[Any], Awaitable[Response]]) -> _Endpoint:
+def _page_handler(query_type: type[m.Query], page: Callable[[Any], Awaitable[Response]]) -> _Endpoint:
     async def answer(request: Request) -> Response:
         try:
-            asked = parameters(query, request.query_params)
+            query = parameters(query_type, request.query_params)
         except WrongParameter as wrong:
             return problem(request, 400, str(wrong), parameter=wrong.name)
-        return await page(asked)
+        return await page(query)
 
     return answer
 
@@ -126,30 +126,30 @@ class _Pages:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._epoch(), UTC)
 
-    async def groups(self, asked: m.GroupsQuery) -> Response:
-        found = await self._data.groups(asked)
+    async def groups(self, query: m.GroupsQuery) -> Response:
+        found = await self._data.groups(query)
         return await self._page(
             "groups",
             "./",
-            asked=asked,
+            query=query,
             default=_DEFAULT,
             found=found,
             columns=_COLUMNS,
             selects=_SELECTS,
-            pages=_pagination(asked, found.total),
-            sorted_by=lambda key: _link(asked, sort=key, order=_order(asked, key), offset=0),
-            from_row=lambda offset: _link(asked, offset=offset),
+            pages=_pagination(query, found.total),
+            sorted_by=lambda key: _link(query, sort=key, order=_order(query, key), offset=0),
+            from_row=lambda offset: _link(query, offset=offset),
         )
 
-    async def group(self, asked: GroupPageQuery) -> Response:
-        group, offsets = await self._data.group(asked.group), await self._data.offsets(asked.group)
-        timeline = await self._data.timeline(asked.group)
+    async def group(self, query: GroupPageQuery) -> Response:
+        group, offsets = await self._data.group(query.group), await self._data.offsets(query.group)
+        timeline = await self._data.timeline(query.group)
         cells = timeline.timeline if timeline else []
         if group is None or offsets is None:
-            return await self._page("missing", "", 404, id=asked.group, events=_events(cells)[::-1])
-        whys = [await self._data.why(asked.group, seconds) for seconds in (3600, 86400)]
+            return await self._page("missing", "", 404, id=query.group, events=_events(cells)[::-1])
+        whys = [await self._data.why(query.group, seconds) for seconds in (3600, 86400)]
         now = self._now()
-        span = asked.span if asked.span in SPANS else _eventful_span(cells, now)
+        span = query.span if query.span in SPANS else _eventful_span(cells, now)
         since = now - timedelta(seconds=span)
         members = [member.model_dump() for member in group.member_list]
         picture = draw_timeline(cells, members, picture_start(cells, members, since, now), now)
@@ -160,7 +160,7 @@ class _Pages:
             group=group,
             members=group.member_list[:MAX_ROWS],
             whys=[why for why in whys if why is not None],
-            spans=[(word, _span_link(asked.group, seconds), seconds == span) for seconds, word in SPANS.items()],
+            spans=[(word, _span_link(query.group, seconds), seconds == span) for seconds, word in SPANS.items()],
             picture=picture,
             described=summary(cells[len(cells) - len(shown) :]),
             legend=_legend(picture),
@@ -170,11 +170,11 @@ class _Pages:
             more_offsets=max(0, len(offsets.offsets) - MAX_ROWS),
         )
 
-    async def refusals(self, asked: m.Query) -> Response:
+    async def refusals(self, query: m.Query) -> Response:
         found = await self._data.refusals(REFUSALS)
         return await self._page("refusals", "refusals", events=_events(found.refusals))
 
-    async def status(self, asked: m.Query) -> Response:
+    async def status(self, query: m.Query) -> Response:
         return await self._page("status", "status", status=await self._data.status())
 
     async def _page(self, name: str, here: str, code: int = 200, **content: Any) -> Response:
@@ -199,29 +199,29 @@ def _events(cells: Sequence[sentences.Cell]) -> list[_Event]:
     ]
 
 
-def _link(asked: m.GroupsQuery, **changed: Any) -> str:
+def _link(query: m.GroupsQuery, **changed: Any) -> str:
     """Returns the address of the list of groups with some parameters changed. Default values are left out."""
-    given = {**asked.model_dump(mode="json"), **changed}
-    query = {name: value for name, value in given.items() if value != getattr(_DEFAULT, name)}
-    return "?" + urlencode(query) if query else "./"
+    given = {**query.model_dump(mode="json"), **changed}
+    not_default = {name: value for name, value in given.items() if value != getattr(_DEFAULT, name)}
+    return "?" + urlencode(not_default) if not_default else "./"
 
 
-def _order(asked: m.GroupsQuery, key: str) -> str:
+def _order(query: m.GroupsQuery, key: str) -> str:
     """Returns the order after a click on a heading: largest first, or names from A. A second click reverses it."""
-    if asked.sort == key:
-        return "desc" if asked.order == "asc" else "asc"
+    if query.sort == key:
+        return "desc" if query.order == "asc" else "asc"
     return "asc" if key == "group" else "desc"
 
 
-def _pagination(asked: m.GroupsQuery, total: int) -> list[tuple[str, int | None]]:
+def _pagination(query: m.GroupsQuery, total: int) -> list[tuple[str, int | None]]:
     """Returns the links to other pages of a list, each with its first row, or None if there is no such page."""
-    last = max(0, (total - 1) // asked.limit * asked.limit)
-    previous, following = max(0, asked.offset - asked.limit), asked.offset + asked.limit
+    last = max(0, (total - 1) // query.limit * query.limit)
+    previous, following = max(0, query.offset - query.limit), query.offset + query.limit
     return [
-        ("First", 0 if asked.offset else None),
-        ("Previous", previous if asked.offset else None),
+        ("First", 0 if query.offset else None),
+        ("Previous", previous if query.offset else None),
         ("Next", following if following < total else None),
-        ("Last", last if asked.offset < last else None),
+        ("Last", last if query.offset < last else None),
     ]
 
 

@@ -228,6 +228,6 @@ def answers_of(version: str, folder: Path) -> Answers:
                 yield each, places(wire.ask(each.question.request, each.question.version), naming(scenes))
 
         scenes = made(client, client, SETTLED, stack)
-        told = dict(answers(lists(SETTLED_ONES, dialect.spoken)))
+        listed = dict(answers(lists(SETTLED_ONES, dialect.spoken)))
         scenes |= made(client, client, UNSETTLED, stack)
-        return told | dict(answers(asked_of(scenes, dialect.spoken)))
+        return listed | dict(answers(asked_of(scenes, dialect.spoken)))

@@ -80,7 +80,7 @@ def test_expected_difference_matches_all_columns() -> None:
         ("4.3.1", asked(6), OPERATIONS),
         ("1.1.1", asked(5), OPERATIONS),
         ("1.1.1", asked(6, ""), OPERATIONS),
-        ("1.1.1", asked(6), OPERATIONS._replace(told=0)),
+        ("1.1.1", asked(6), OPERATIONS._replace(actual=0)),
         ("1.1.1", asked(6), OPERATIONS._replace(place="groups.simple.group_state")),
     )
     for broker, question, difference in others:

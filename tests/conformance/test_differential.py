@@ -176,8 +176,8 @@ def test_groups_older_than_sidecar(stage: Stage, tmp_path: Path) -> None:
 def started_late(broker: KafkaBroker, folder: Path) -> Iterator[SidecarProcess]:
     """Runs a second sidecar in front of the same broker, in the state of the first one after a restart."""
     [listen] = free_addresses(1)
-    told = settings(broker.release.version)
-    with SidecarProcess(folder, listen=listen, upstream=broker.client, settings=told) as sidecar:
+    own_settings = settings(broker.release.version)
+    with SidecarProcess(folder, listen=listen, upstream=broker.client, settings=own_settings) as sidecar:
         yield sidecar
 
 
@@ -246,7 +246,7 @@ def settle(
         wrong = [outcome for outcome in outcomes if not outcome.agrees]
         if wrong and passed >= seconds_to_agree:
             return wrong
-        left = [outcome.question for outcome in outcomes if outcome.told not in _WILL_NOT_SETTLE]
+        left = [outcome.question for outcome in outcomes if outcome.text not in _WILL_NOT_SETTLE]
         if not wrong and (not left or passed > settling_seconds):
             return []
         time.sleep(_ROUND_SECONDS)

@@ -57,7 +57,7 @@ def flexible_join(group: bytes, instance: bytes) -> bytes:
     return framed(JOIN, 6, body, flexible=True)
 
 
-def told(at: Address, *frames: bytes) -> list[str]:
+def results(at: Address, *frames: bytes) -> list[str]:
     """Sends each frame over its own connection. Returns ``in``, the error reply in hex, or ``closed`` for each."""
     return [_outcome(at, frame) for frame in frames]
 
@@ -117,9 +117,9 @@ def test_limit_holds_for_any_group_id(strict_broker: KafkaBroker, limited: Addre
     """The group size limit holds for any group id, as at a broker with the same limit."""
     group = IDS[name](suffix)
     frames = [join(group), join(group), flexible_join(group, b"instance"), join(suffix + b" another")]
-    seen = told(limited, *frames)
+    seen = results(limited, *frames)
     assert [each == "in" for each in seen] == [True, False, False, True]
-    assert seen == told(strict_broker.direct, *frames)
+    assert seen == results(strict_broker.direct, *frames)
 
 
 @pytest.mark.parametrize("pair", [(b"\xff", b"\xfe"), (b"\xff", "\ufffd".encode()), (b"\xc3(", "\ufffd(".encode())])
@@ -128,9 +128,9 @@ def test_equally_decoded_ids_share_limit(
 ) -> None:
     """Group ids that the broker decodes to the same string share one limit."""
     frames = [join(suffix + each) for each in pair]
-    seen = told(limited, *frames)
+    seen = results(limited, *frames)
     assert seen[0] == "in" != seen[1]
-    assert seen == told(strict_broker.direct, *frames)
+    assert seen == results(strict_broker.direct, *frames)
 
 
 @pytest.mark.parametrize(
@@ -149,16 +149,16 @@ def test_similar_ids_are_separate_groups(
 ) -> None:
     """Similar group ids that the broker keeps apart have separate limits."""
     frames = [join(suffix + each.encode()) for each in (*pair, *pair)]
-    seen = told(limited, *frames)
+    seen = results(limited, *frames)
     assert [each == "in" for each in seen] == [True, True, False, False]
-    assert seen == told(strict_broker.direct, *frames)
+    assert seen == results(strict_broker.direct, *frames)
 
 
 def test_flexible_id_may_exceed_32767_bytes(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
     """Joins with a compact group id longer than 32767 bytes get the replies of a broker with the same limit."""
     group = suffix.ljust(LONGEST + 100, b"x")
     frames = [flexible_join(group, b"one"), flexible_join(group, b"two")]
-    assert told(limited, *frames) == told(strict_broker.direct, *frames)
+    assert results(limited, *frames) == results(strict_broker.direct, *frames)
 
 
 def test_broker_refuses_empty_group_id(strict_broker: KafkaBroker, limited: Address) -> None:
@@ -172,9 +172,9 @@ def test_broker_refuses_empty_group_id(strict_broker: KafkaBroker, limited: Addr
         framed(LEAVE, 1, classic(b"") + classic(b"member")),
         framed(SYNC, 1, classic(b"") + member + struct.pack(">i", 0)),
     ]
-    seen = told(limited, *frames)
+    seen = results(limited, *frames)
     assert "in" not in seen
-    assert seen == told(strict_broker.direct, *frames)
+    assert seen == results(strict_broker.direct, *frames)
 
 
 def test_join_cannot_be_disguised(strict_broker: KafkaBroker, limited: Address, suffix: bytes) -> None:
@@ -191,15 +191,15 @@ def test_join_cannot_be_disguised(strict_broker: KafkaBroker, limited: Address, 
         framed(JOIN, 2, body[:-4]),
         join(suffix),
     ]
-    seen = told(limited, *frames)
+    seen = results(limited, *frames)
     assert seen[0] == "in" not in seen[1:]
-    assert seen == told(strict_broker.direct, *frames)
+    assert seen == results(strict_broker.direct, *frames)
 
 
 def test_too_long_join_closes_connection(limited: Address, suffix: bytes) -> None:
     """A join longer than the inspected size closes the connection and adds no member. A broker would accept it."""
     frames = [join(suffix, metadata=bytes(LARGE)), join(suffix), join(suffix, metadata=bytes(LARGE)), join(suffix)]
-    assert [each if each in ("in", "closed") else "refused" for each in told(limited, *frames)] == [
+    assert [each if each in ("in", "closed") else "refused" for each in results(limited, *frames)] == [
         "closed",
         "in",
         "closed",

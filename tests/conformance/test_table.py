@@ -12,8 +12,8 @@ FORWARDED = "forwarded (cold)"
 ANSWER, OTHER = ListGroupsResponse(error_code=0, groups=()), ListGroupsResponse(error_code=14, groups=())
 
 
-def cells(*told: tuple[str, int, str]) -> list[Cell]:
-    return [Cell("4.3.1", SEEN, "simple", "OffsetFetch", way, version, how) for way, version, how in told]
+def cells(*outcomes: tuple[str, int, str]) -> list[Cell]:
+    return [Cell("4.3.1", SEEN, "simple", "OffsetFetch", way, version, how) for way, version, how in outcomes]
 
 
 def outcome(version: int, how: str, through: ListGroupsResponse = ANSWER) -> Outcome:
@@ -37,21 +37,21 @@ def test_exceptions_are_shown_by_version() -> None:
 
 def test_exceptions_are_shown_by_way() -> None:
     """An exception of one way to ask is shown with its version and way."""
-    told = cells(("a", 1, LOCAL), ("b", 1, LOCAL), ("c", 1, FORWARDED), ("a", 2, LOCAL), ("b", 2, LOCAL))
-    assert summed_up(told) == "local; v1 c forwarded (cold)"
+    row = cells(("a", 1, LOCAL), ("b", 1, LOCAL), ("c", 1, FORWARDED), ("a", 2, LOCAL), ("b", 2, LOCAL))
+    assert summed_up(row) == "local; v1 c forwarded (cold)"
 
 
 def test_many_ways_show_the_exempt_one() -> None:
     """An exception of most ways names only the way that is exempt."""
-    told = cells(*(("a", version, LOCAL) for version in range(5)), ("b", 4, FORWARDED), ("c", 4, FORWARDED))
-    assert summed_up(told) == "local; v4 all but a forwarded (cold)"
+    row = cells(*(("a", version, LOCAL) for version in range(5)), ("b", 4, FORWARDED), ("c", 4, FORWARDED))
+    assert summed_up(row) == "local; v4 all but a forwarded (cold)"
 
 
 def test_difference_is_kept() -> None:
     """A difference stays in its cell after a later agreement."""
     table = Table()
     table.record("4.3.1", SEEN, "simple", [outcome(4, LOCAL, OTHER), outcome(4, LOCAL), outcome(5, LOCAL)])
-    assert [cell.told for cell in table.cells] == [DIFFERENT, LOCAL]
+    assert [cell.text for cell in table.cells] == [DIFFERENT, LOCAL]
     assert "| 4.3.1 | 2 | 1 | 0 | 1 |" in table.page()
 
 

@@ -131,18 +131,18 @@ def test_upgrade_cures_lines(
         before = all_rows(run_once(spark, journals, tmp_path), KNOWN)
         waiting = sum(BROKEN not in row for row in before["quarantine"])
         assert sum(fault in row for row in before["quarantine"]) >= 1
-        assert requeued(tmp_path) == [said(waiting, 0)]
+        assert requeued(tmp_path) == [requeue_summary(waiting, 0)]
         assert all_rows(Store.opened(spark, str(tmp_path)), KNOWN) == before
-    assert requeued(tmp_path) == [said(waiting, waiting - 1)]
+    assert requeued(tmp_path) == [requeue_summary(waiting, waiting - 1)]
     store = Store.opened(spark, str(tmp_path))
     assert all_rows(store, ALL) == whole
     assert folders(tmp_path, "_attempts/*") == []
     # Only the line of version 9 is left.
-    assert requeued(tmp_path) == [said(1, 0)]
+    assert requeued(tmp_path) == [requeue_summary(1, 0)]
     assert all_rows(store, ALL) == whole
 
 
-def said(judged: int, records: int) -> str:
+def requeue_summary(judged: int, records: int) -> str:
     """Returns what the command prints."""
     return f"{judged} lines judged again: {records} are records now, {judged - records} stay in quarantine"
 
@@ -161,10 +161,10 @@ def beat_lines(*seconds: float) -> list[str]:
 def test_empty_quarantine(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
     """Without lines in quarantine, the command does nothing."""
     Store(spark, str(tmp_path))
-    assert requeued(tmp_path) == [said(0, 0)]
+    assert requeued(tmp_path) == [requeue_summary(0, 0)]
     seal(tmp_path / "in", "only", beat_lines(10))
     run_once(spark, tmp_path / "in", tmp_path)
-    assert requeued(tmp_path) == [said(0, 0)]
+    assert requeued(tmp_path) == [requeue_summary(0, 0)]
 
 
 def test_line_in_both_places_counts_once(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
@@ -177,7 +177,7 @@ def test_line_in_both_places_counts_once(spark: SparkSession, tmp_path: Path, re
         run_once(spark, journals, store)
     seal(journals, "third", lines)
     run_once(spark, journals, store)
-    assert requeued(store) == [said(4, 4)]
+    assert requeued(store) == [requeue_summary(4, 4)]
     expected = run_once(spark, journals, tmp_path / "expected")
     found = Store.opened(spark, str(store))
     assert all_rows(found, ALL) == all_rows(expected, ALL)
@@ -196,7 +196,7 @@ def test_lines_that_stay_keep_their_place(spark: SparkSession, tmp_path: Path, r
         frame = spark.createDataFrame(arrived, "value STRING, arrived_at TIMESTAMP")
         assert ingest(store, frame, "first", NOW).records == 0
     # The future has become the present meanwhile, but only lines of other faults are judged again.
-    assert requeued(tmp_path) == [said(6, 2)]
+    assert requeued(tmp_path) == [requeue_summary(6, 2)]
     found = store.read("quarantine").select("fault", "line", F.unix_seconds("arrived_at").alias("at"), "sidecar")
     seconds = int(at(HOUR + 5).timestamp())
     assert {tuple(row) for row in found.collect()} == {
@@ -214,8 +214,8 @@ def test_lines_that_stay_keep_their_place(spark: SparkSession, tmp_path: Path, r
     for hour in (1, 3):
         assert len(folders(tmp_path, f"quarantine/day=2025-01-31/hour={hour}/batch=requeue-*")) == 1
         assert len(folders(tmp_path, f"quarantine/day=2025-01-31/hour={hour}/*")) == 1
-    assert requeued(tmp_path, faults=[Fault.IN_FUTURE]) == [said(2, 2)]
-    assert requeued(tmp_path, faults=[Fault.NOT_JSON_OBJECT, Fault.TOO_OLD]) == [said(2, 0)]
+    assert requeued(tmp_path, faults=[Fault.IN_FUTURE]) == [requeue_summary(2, 2)]
+    assert requeued(tmp_path, faults=[Fault.NOT_JSON_OBJECT, Fault.TOO_OLD]) == [requeue_summary(2, 0)]
     assert len(set(names_of_records(store))) == 2
 
 
@@ -226,10 +226,10 @@ def test_range_of_arrival(spark: SparkSession, tmp_path: Path, requeued: Requeue
     lines = [(text, at(hour * HOUR)) for hour, text in enumerate(member_lines(10, 20, 30))]
     with old_job():
         ingest(store, spark.createDataFrame(lines, "value STRING, arrived_at TIMESTAMP"), "first", NOW)
-    assert requeued(tmp_path, since=at(HOUR), until=at(2 * HOUR)) == [said(1, 1)]
+    assert requeued(tmp_path, since=at(HOUR), until=at(2 * HOUR)) == [requeue_summary(1, 1)]
     assert names_of_records(store) == [("b", "1", 2)]
-    assert requeued(tmp_path, until=at(HOUR)) == [said(1, 1)]
-    assert requeued(tmp_path, since=at(HOUR)) == [said(1, 1)]
+    assert requeued(tmp_path, until=at(HOUR)) == [requeue_summary(1, 1)]
+    assert requeued(tmp_path, since=at(HOUR)) == [requeue_summary(1, 1)]
     assert names_of_records(store) == [("b", "1", 1), ("b", "1", 2), ("b", "1", 3)]
 
 
@@ -239,10 +239,10 @@ def test_retention_limits_records(spark: SparkSession, tmp_path: Path, requeued:
     seal(tmp_path / "in", "only", member_lines(10))
     with old_job():
         run_once(spark, tmp_path / "in", tmp_path)
-    assert requeued(tmp_path, retention=timedelta(days=30)) == [said(1, 0)]
+    assert requeued(tmp_path, retention=timedelta(days=30)) == [requeue_summary(1, 0)]
     (row,) = Store.opened(spark, str(tmp_path)).read("quarantine").collect()
     assert row["fault"] == "too_old"
-    assert requeued(tmp_path, retention=timedelta(days=36500), faults=[Fault.TOO_OLD]) == [said(1, 1)]
+    assert requeued(tmp_path, retention=timedelta(days=36500), faults=[Fault.TOO_OLD]) == [requeue_summary(1, 1)]
 
 
 @pytest.mark.long
@@ -251,7 +251,7 @@ def test_other_format(spark: SparkSession, tmp_path: Path, requeued: Requeued) -
     seal(tmp_path / "in", "only", [*beat_lines(10), *member_lines(10, HOUR + 10)])
     with old_job():
         run_once(spark, tmp_path / "in", tmp_path / "store", format="orc")
-    assert requeued(tmp_path / "store") == [said(2, 2)]
+    assert requeued(tmp_path / "store") == [requeue_summary(2, 2)]
     expected = run_once(spark, tmp_path / "in", tmp_path / "expected")
     assert all_rows(Store.opened(spark, str(tmp_path / "store")), ALL) == all_rows(expected, ALL)
 
@@ -265,11 +265,11 @@ def test_batch_in_progress_is_left_out(spark: SparkSession, tmp_path: Path, requ
     for mark in (store / "checkpoint/commits").glob("*0*"):
         mark.unlink()
     warning = "warning: lines of a batch that was interrupted are left out: the next run judges them again"
-    assert requeued(store) == [warning, said(0, 0)]
+    assert requeued(store) == [warning, requeue_summary(0, 0)]
     found = run_once(spark, tmp_path / "in", store)
     expected = run_once(spark, tmp_path / "in", tmp_path / "expected")
     assert all_rows(found, ALL) == all_rows(expected, ALL)
-    assert requeued(store) == [said(0, 0)]
+    assert requeued(store) == [requeue_summary(0, 0)]
     assert names_of_records(found) == [("a", "1", 1), ("b", "1", 1)]
 
 
@@ -292,7 +292,7 @@ def test_interrupted_compaction_counts_once(
         with pytest.raises(KeyboardInterrupt):
             store.compact(NOW, 2)
     assert len(folders(tmp_path, "quarantine/*/*/*")) == 3
-    assert requeued(tmp_path) == [said(2, 2)]
+    assert requeued(tmp_path) == [requeue_summary(2, 2)]
     assert names_of_records(store) == [("b", "1", 1), ("b", "1", 2)]
     assert [row["line"] for row in store.read("quarantine").collect()] == [BROKEN, BROKEN]
 
@@ -432,7 +432,7 @@ def test_command_in_processes(spark: SparkSession, tmp_path: Path) -> None:
     kill_when(lambda: folders(store, "_attempts/tables.*/*/day=*"), tmp_path / "log", *anew)
     assert folders(store, "_attempts/requeue-*") != []
     completed = "the records of an interrupted run are stored now, in 2 hours"
-    assert finish(*anew).splitlines()[-2:] == [completed, said(0, 0)]
+    assert finish(*anew).splitlines()[-2:] == [completed, requeue_summary(0, 0)]
     expected = Store(spark, str(tmp_path / "expected"))
     with pytest.MonkeyPatch.context() as patch:
         only(patch, *TABLES)

@@ -20,10 +20,10 @@ class Difference(NamedTuple):
 
     place: str
     expected: Any
-    told: Any
+    actual: Any
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.expected!r} is expected, the reply has {self.told!r}"
+        return f"{self.place}: {self.expected!r} is expected, the reply has {self.actual!r}"
 
 
 NameNormalizer = Callable[[str], str]

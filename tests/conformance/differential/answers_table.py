@@ -57,28 +57,28 @@ class Cell:
     api: str
     way: str
     version: int
-    told: str
+    text: str
 
 
 @dataclass
 class Table:
     """All cells of a run."""
 
-    _told: dict[tuple[str, str, str, Question], str] = field(default_factory=dict)
+    _texts: dict[tuple[str, str, str, Question], str] = field(default_factory=dict)
 
     def record(self, broker: str, axis: str, state: str, outcomes: Iterable[Outcome]) -> None:
         """Adds the outcomes of one state's questions. The last outcome counts, but a difference is never replaced."""
         for outcome in outcomes:
             place = (broker, axis, state, outcome.question)
-            if self._told.get(place) != DIFFERENT:
-                self._told[place] = outcome.told
+            if self._texts.get(place) != DIFFERENT:
+                self._texts[place] = outcome.text
 
     @property
     def cells(self) -> list[Cell]:
         """Returns the cells so far."""
         return [
-            Cell(broker, axis, state, asked.api, asked.way, asked.version, told)
-            for (broker, axis, state, asked), told in self._told.items()
+            Cell(broker, axis, state, asked.api, asked.way, asked.version, text)
+            for (broker, axis, state, asked), text in self._texts.items()
         ]
 
     def page(self) -> str:
@@ -100,7 +100,7 @@ def _summary(cells: Sequence[Cell]) -> Iterator[str]:
     yield "| Kafka | questions | local | forwarded | different |"
     yield "|---|--:|--:|--:|--:|"
     for broker in ALL_RELEASES:
-        counts = Counter(cell.told for cell in cells if cell.broker == broker)
+        counts = Counter(cell.text for cell in cells if cell.broker == broker)
         if counts:
             forwarded = counts.total() - counts[LOCAL] - counts[DIFFERENT]
             yield f"| {broker} | {counts.total()} | {counts[LOCAL]} | {forwarded} | {counts[DIFFERENT]} |"
@@ -124,7 +124,7 @@ def _rows(cells: Sequence[Cell]) -> Iterator[str]:
 
 def summed_up(cells: Sequence[Cell]) -> str:
     """Summarizes the outcomes of one API's questions: the most frequent one, and then the exceptions."""
-    counts = Counter(cell.told for cell in cells)
+    counts = Counter(cell.text for cell in cells)
     if not counts:
         return ""
     [(rule, _), *_] = sorted(counts.items(), key=lambda item: (-item[1], item[0] != LOCAL, item[0]))
@@ -132,13 +132,13 @@ def summed_up(cells: Sequence[Cell]) -> str:
     return "; ".join([rule, *exceptions])
 
 
-def _which(cells: Sequence[Cell], told: str) -> str:
+def _which(cells: Sequence[Cell], text: str) -> str:
     """Describes which questions had an outcome, by versions alone if possible, otherwise by variants and versions."""
-    own = [cell for cell in cells if cell.told == told]
+    own = [cell for cell in cells if cell.text == text]
     by_ways = defaultdict(set)
     for version in sorted({cell.version for cell in own}):
         ways = sorted(cell.way for cell in own if cell.version == version)
-        others = sorted(cell.way for cell in cells if cell.version == version and cell.told != told)
+        others = sorted(cell.way for cell in cells if cell.version == version and cell.text != text)
         by_ways[_ways(ways, others)].add(version)
     return ", ".join(f"{spans(versions)}{ways}" for ways, versions in by_ways.items())
 

@@ -1,7 +1,7 @@
 """Sends one question to the broker and to the sidecar, and compares the replies."""
 
 import http.client
-import re
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import groupby, repeat
@@ -17,10 +17,6 @@ from tests.kafka.wire import Wire
 LOCAL = "local"
 DIFFERENT = "DIFFERENT"
 _UNCLEAR = " or "
-_COUNTERS = re.compile(
-    r'^group_sidecar_mirror_(?:answers_total\{api="\w+"|fallbacks_total\{api="\w+",reason="(\w+)")\} (\S+)$',
-    re.MULTILINE,
-)
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class Outcome:
         return bool(self.direct == self.through)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Returns the text in the table."""
         return self.how if self.agrees else DIFFERENT
 
@@ -89,14 +85,15 @@ class Asker:
             how = f"{how}{_UNCLEAR}forwarded"
         return [Outcome(*each) for each in zip(questions, repeat(how), direct, through, strict=False)]
 
-    def _count(self) -> dict[str, float]:
-        """Returns the counters of local answers, and of forwarded requests by reason, over all APIs."""
-        self._admin.request("GET", "/metrics")
-        counted: dict[str, float] = {}
-        for reason, count in _COUNTERS.findall(self._admin.getresponse().read().decode()):
-            how = f"forwarded ({reason})" if reason else LOCAL
-            counted[how] = counted.get(how, 0) + float(count)
-        return counted
+    def _count(self) -> dict[str, int]:
+        """Returns the counters of local answers, and of forwarded requests by reason, over all APIs.
+
+        The status is five times cheaper than all metrics, and it is read a thousand times.
+        """
+        self._admin.request("GET", "/api/v1/status")
+        status = json.loads(self._admin.getresponse().read())
+        forwarded = {f"forwarded ({reason})": count for reason, count in status["fallbacks"].items()}
+        return {LOCAL: sum(status["answers"].values()), **forwarded}
 
     def __enter__(self) -> Self:
         return self

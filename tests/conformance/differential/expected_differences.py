@@ -33,7 +33,7 @@ class ExpectedDifference:
         api: the API.
         place: a pattern of the path.
         expected: the value of the newer broker.
-        told: the value of the sidecar.
+        actual: the value of the sidecar.
         versions: the versions of the API.
         states: patterns of the states of the groups.
         ways: patterns of the variants of the question.
@@ -47,7 +47,7 @@ class ExpectedDifference:
     api: str
     place: str
     expected: Any = ANYTHING
-    told: Any = ANYTHING
+    actual: Any = ANYTHING
     versions: range = range(99)
     states: tuple[str, ...] = ("*",)
     ways: tuple[str, ...] = ("*",)
@@ -66,7 +66,7 @@ class ExpectedDifference:
             and any(fnmatchcase(question.way, way) for way in self.ways)
             and fnmatchcase(difference.place, self.place)
             and self.expected in (ANYTHING, difference.expected)
-            and self.told in (ANYTHING, difference.told)
+            and self.actual in (ANYTHING, difference.actual)
         )
 
 
@@ -93,7 +93,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
             "ListGroups",
             f"groups.{state}",
             expected=ABSENT,
-            told=PRESENT,
+            actual=PRESENT,
             versions=range(4, 5),
             ways=("in a STATE",),
         )
@@ -101,7 +101,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     *(
         ExpectedDifference(
-            *_NO_EMPTY_GROUPS, "ListGroups", f"groups.{state}", expected=PRESENT, told=ABSENT, hows=(RELAYED,)
+            *_NO_EMPTY_GROUPS, "ListGroups", f"groups.{state}", expected=PRESENT, actual=ABSENT, hows=(RELAYED,)
         )
         for state in _WITHOUT_MEMBERS
     ),
@@ -111,11 +111,11 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
             "DescribeGroups",
             f"groups.*.{where}",
             expected,
-            told,
+            actual,
             states=(*_WITHOUT_MEMBERS, ALL),
             hows=(RELAYED,),
         )
-        for where, expected, told in (
+        for where, expected, actual in (
             ("group_state", "Empty", "Dead"),
             ("protocol_type", "consumer", ""),
             ("error_code", 0, int(ErrorCode.GROUP_ID_NOT_FOUND)),
@@ -129,7 +129,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
         "DescribeGroups",
         "groups.*.protocol_type",
         expected="consumer",
-        told="",
+        actual="",
         states=("empty", "session expired"),
         situations=(STARTED_LATER,),
         hows=(LOCAL,),
@@ -141,7 +141,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
         "DescribeGroups",
         "groups.*.authorized_operations",
         expected=READ_DELETE_DESCRIBE | DESCRIBE_AND_ALTER_CONFIGS,
-        told=READ_DELETE_DESCRIBE,
+        actual=READ_DELETE_DESCRIBE,
         versions=range(6, 7),
         ways=("operations",),
     ),
@@ -151,7 +151,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
         _BEFORE_ACLS,
         "DescribeGroups",
         "groups.*.authorized_operations",
-        told=UNKNOWN_OPERATIONS,
+        actual=UNKNOWN_OPERATIONS,
         ways=("operations",),
         situations=(ASKING,),
     ),
@@ -161,7 +161,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
         _ALL,
         "DescribeGroups",
         "groups.*.members.member 1.member_assignment",
-        told=b"",
+        actual=b"",
         versions=range(6, 7),
         states=("preparing", "completing again", ALL),
     ),
@@ -172,7 +172,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
         "OffsetFetch",
         "groups.*.topics.topic",
         expected=PRESENT,
-        told=ABSENT,
+        actual=ABSENT,
         versions=range(8, 10),
         ways=("no partitions",),
     ),
@@ -183,7 +183,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
         "OffsetFetch",
         "groups.*.topics.topic* (2)",
         expected=PRESENT,
-        told=ABSENT,
+        actual=ABSENT,
         versions=range(8, 10),
         ways=("twice",),
     ),
