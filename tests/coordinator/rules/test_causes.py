@@ -19,6 +19,7 @@ from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroup
 from group_sidecar.codecs.schema import encode
 from group_sidecar.coordinator.model.events import (
     CoordinatorMoved,
+    GroupDescribed,
     JoinAccepted,
     JoiningMember,
     JoinSent,
@@ -39,6 +40,7 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceReason,
     RebalanceStarted,
 )
+from group_sidecar.coordinator.model.views import GroupState
 from group_sidecar.coordinator.rules.joins import join_accepted, join_sent
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.rebalance import CauseDetails, Rebalance
@@ -193,6 +195,26 @@ def test_first_member_causes_rebalance() -> None:
     assert fact.duration_seconds == pytest.approx(fact.at - started.at)
     assert (fact.cause, caused_by(fact), fact.joined, fact.moved_partitions) == (RebalanceCause.NEW_MEMBER, "a", 1, 0)
     assert fact.slowest is None, "the group has only one joiner"
+
+
+def test_described_as_dead_before_first_join() -> None:
+    """The first member causes a rebalance even if the broker, which has issued its id, describes the group as Dead."""
+    world = World(Broker(), exclusive=False)
+    a = member(world, "a")
+    a.join()
+    world.settle()
+    dead = GroupDescribed(
+        group_id="g",
+        sent_at=world.now(),
+        state=GroupState.DEAD,
+        protocol_type="",
+        protocol="",
+        members=(),
+        as_of=world.manager.changes_of("g")[0],
+    )
+    world.apply([dead], world.now())
+    fact = rebalanced(world, a)
+    assert (fact.cause, caused_by(fact)) == (RebalanceCause.NEW_MEMBER, "a")
 
 
 def test_first_cause_is_kept(world: World) -> None:
