@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,9 @@ from tests.conformance.held_groups import GROUPS, population
 from tests.conformance.routes import Route, Routes, Run, alike
 from tests.kafka.tools import CONSUMER_GROUPS, ToolFailed, kafka_tool
 
+VERBOSE = ("--verbose", "--members --verbose", "--state --verbose")
+"""The options with which the command asks for everything. Each run takes two seconds of CPU time."""
+LONG = partial(pytest.param, marks=pytest.mark.long)
 CLEANUPS = 5
 """How often the listings are repeated if the broker's cleanup of empty groups falls between two listings."""
 
@@ -33,7 +37,7 @@ def printed(route: Route, *arguments: str) -> list[str]:
     return [line.replace(route.bootstrap, "broker").rstrip() for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("option", ["", "--state", "--type"])
+@pytest.mark.parametrize("option", [LONG(""), "--state", "--type"])
 def test_list(routes: Routes, populations: list[Run], option: str) -> None:
     """kafka-consumer-groups --list prints the same directly and through the sidecar."""
 
@@ -50,9 +54,7 @@ def test_list(routes: Routes, populations: list[Run], option: str) -> None:
         assert {run.name(group) for group in GROUPS} <= {line.partition(" ")[0] for line in direct}
 
 
-@pytest.mark.parametrize(
-    "options", ["", "--verbose", "--members", "--members --verbose", "--state", "--state --verbose"]
-)
+@pytest.mark.parametrize("options", [*map(LONG, ("", "--members", "--state")), *VERBOSE])
 def test_describe(routes: Routes, populations: list[Run], options: str) -> None:
     """kafka-consumer-groups --describe prints the same directly and through the sidecar."""
     names = [part for run in populations for group in GROUPS for part in ("--group", run.name(group))]
@@ -69,7 +71,7 @@ def table(lines: list[str]) -> list[list[str]]:
     return [line.split() for line in lines]
 
 
-@pytest.mark.parametrize("options", ["", "--state", "--members"])
+@pytest.mark.parametrize("options", ["", LONG("--state"), LONG("--members")])
 def test_describe_unknown_group(routes: Routes, options: str) -> None:
     """kafka-consumer-groups --describe prints the same for an unknown group directly and through the sidecar."""
     direct, through = (

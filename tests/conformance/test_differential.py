@@ -29,7 +29,7 @@ from tests.conformance.differential.group_states import STATES, State
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
 from tests.kafka.processes import free_addresses
-from tests.kafka.releases import OLD_RELEASES, RELEASES
+from tests.kafka.releases import ALL_RELEASES, OLD_RELEASES, RELEASES
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
 
@@ -63,6 +63,11 @@ BROKERS = (
     *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "0.10.1.1")),
 )
 """0.9 differs most from the others. Only ``make conformance`` tests the versions in between."""
+_LOADED_ALWAYS = ("4.4.0", "1.1.1")
+LOADED = tuple(
+    version if version in _LOADED_ALWAYS else pytest.param(version, marks=pytest.mark.long) for version in ALL_RELEASES
+)
+"""Kafka 4.4 has the new group coordinator and 1.1 the old one. Only ``make conformance`` loads the other versions."""
 _LOADS = 5
 """The maximum number of loads in which all questions are asked. One is enough, unless the machine is very busy."""
 _PLAIN = ("", "all")
@@ -181,7 +186,7 @@ def started_late(broker: KafkaBroker, folder: Path) -> Iterator[SidecarProcess]:
         yield sidecar
 
 
-@pytest.mark.parametrize("version", [*RECENT, *(pytest.param(old, marks=pytest.mark.long) for old in OLD_RELEASES)])
+@pytest.mark.parametrize("version", LOADED)
 def test_answers_while_broker_loads(version: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """While the broker loads, the sidecar's answers equal the broker's."""
     state = State(LOADING, lambda scene: scene.commit({0: 3}))
