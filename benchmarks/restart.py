@@ -275,9 +275,10 @@ def _machine(before: Sequence[float]) -> str:
     compiled = "with" if FAST_PATH else "without"
     return "\n".join(
         [
-            f"This machine has {cores} cores, which broker, sidecar and clients share. Its load average was {load} the",
-            f"measurement. The hard limit of {hard:,} descriptors allows {max_connections():,} connections.",
-            "The processor time of clients and broker counts too: in service, both have processors of their own. The",
+            f"This machine has {cores} cores, which broker, sidecar and clients share. So the times include the work of",
+            "clients and broker. In production, these usually have cores of their own.",
+            f"The load average was {load} the measurement.",
+            f"The hard limit of {hard:,} descriptors allows {max_connections():,} connections. The",
             f"sidecar ran {compiled} the compiled data path, under Python {platform.python_version()}.",
         ]
     )
