@@ -275,8 +275,8 @@ def _machine(before: Sequence[float]) -> str:
     compiled = "with" if FAST_PATH else "without"
     return "\n".join(
         [
-            f"This machine has {cores} cores, which broker, sidecar and clients share. So the times include the work of",
-            "clients and broker. In production, these usually have cores of their own.",
+            f"This machine has {cores} cores, which broker, sidecar and clients share. So the times include the work",
+            "of clients and broker. In production, these usually have cores of their own.",
             f"The load average was {load} the measurement.",
             f"The hard limit of {hard:,} descriptors allows {max_connections():,} connections. The",
             f"sidecar ran {compiled} the compiled data path, under Python {platform.python_version()}.",
