@@ -44,12 +44,12 @@ MEMBERS = {"one": 1, "three": 3, "hundred": 100}
 MAX_LARGE_IN_FLIGHT = 16
 """The maximum number of in-flight commits of thousands of partitions."""
 ABOUT = """\
-`python -m benchmarks.answers`: microseconds from sending a question to the complete answer. Broker and sidecar have one
-connection each, and are asked in turn. There are {groups:,} groups. The broker's JVM uses all its compilers and is
-warm. The sidecar has the `exclusive` setting and reads the offsets log. The benchmark asserts that both answers have
-the same size, and that the sidecar gave its answers itself. "changed": a commit before each question changes an offset
-that the question asks for. "first time": each question is about a group that no earlier question named. {warm_up}
-rounds of warm-up, then {rounds} rounds."""
+`python -m benchmarks.answers` measures the microseconds from sending a question to the complete answer. Broker and
+sidecar have one connection each, and are asked in turn. There are {groups:,} groups. The broker's JVM uses all its
+compilers and is warm. The sidecar has the setting `answers.exclusive` and reads the offsets log. The benchmark asserts
+that both answers have the same size, and that the sidecar gave its answers itself. "changed": a commit before each
+question changes an offset that the question asks for. "first time": each question is about a group that no earlier
+question named. After {warm_up} rounds of warm-up, {rounds} rounds count."""
 
 
 class Plan(NamedTuple):

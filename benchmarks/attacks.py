@@ -330,12 +330,12 @@ def measure(quick: bool, names: Sequence[str] = tuple(ATTACKS)) -> Section:
                 rows.append(_row(attack, "sidecar", _rounds(targets, attack, count, seconds)))
     head = ["the attack", "limit", "to", "p99 alone, ms", "p50 beside, ms", "p99 beside, ms", "p99, ratio"]
     text = f"""\
-`python -m benchmarks.attacks`: {RATE} Heartbeats per second over {CONNECTIONS} connections from 127.0.0.1, first
-without other load ("alone"), then while another process attacks from {ATTACKER} ("beside"). The figures are
-milliseconds from when a request was due to its reply, as medians of {count} rounds of {seconds:.0f} s. A client that
-opens TLS connections opens one after the other, and the figures are those of a connection with its first reply. The
-broker, the sidecar and both clients share the cores. An attack opens at most {OPENED_PER_SECOND:,} connections per
-second.
+In `python -m benchmarks.attacks`, a client sends {RATE} Heartbeats per second over {CONNECTIONS} connections from
+127.0.0.1, each at its due time. First there is no other load ("alone"). Then another process attacks from {ATTACKER}
+("beside"). The figures are milliseconds from the due time of a request to its reply, as medians of {count} rounds of
+{seconds:.0f} s. In two rows, the client opens TLS connections one after the other, and the figures are for a connection
+with its first reply. The broker, the sidecar and both clients share the cores. An attack opens at most
+{OPENED_PER_SECOND:,} connections per second.
 
 """
     return Section("A client beside attacks", text + "\n".join(table(head, rows)))

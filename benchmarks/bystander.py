@@ -140,10 +140,11 @@ def measure(quick: bool) -> Section:
             rows += [_row(flood, name, rounds) for name, rounds in results.items()]
     lines = table(["flood", "to", "p50 alone, ms", "p99 alone", "p50 beside, ms", "p99 beside", "max beside"], rows)
     text = f"""\
-`python -m benchmarks.bystander`: {RATE} Heartbeats per second over {CONNECTIONS} connections. Each is sent when it is
-due: first without other load ("alone"), then while {FLOODING} clients ask for the {PARTITIONS} offsets of a group,
-{AT_ONCE:,} questions at a time ("beside"). The figures are milliseconds from when a request was due to its reply, as
-medians of {count} rounds of {seconds:.0f} s. The broker, the sidecar and all clients share the cores.
+In `python -m benchmarks.bystander`, a client sends {RATE} Heartbeats per second over {CONNECTIONS} connections, each at
+its due time. First there is no other load ("alone"). Then {FLOODING} other clients send as many requests as they can,
+{AT_ONCE:,} at a time ("beside"). The questions of the first two floods ask for the {PARTITIONS} offsets of a group. The
+figures are milliseconds from the due time of a request to its reply, as medians of {count} rounds of {seconds:.0f} s.
+The broker, the sidecar and all clients share the cores.
 
 """
     return Section("A client beside floods of questions", text + "\n".join(lines))

@@ -113,10 +113,10 @@ def row(name: str, message: Struct, version: int, runs: int) -> str:
 def page(runs: int) -> Iterator[str]:
     """Yields the results as lines of Markdown."""
     yield f"""\
-`python -m benchmarks.codecs`: microseconds to decode and to encode a message's body. *construct* is the time of the
-message's construct. *compiled* is the time of the functions that are generated from the same declaration
-(`codecs/generated_code.py`). *times* is how many times faster the functions are. Each figure is the best of {runs} runs
-of {RUN_SECONDS * 1000:g} ms, in which construct and functions took turns.
+`python -m benchmarks.codecs` measures the microseconds to decode and to encode a message's body. *construct* is the
+time of the message's declaration in the library construct. *compiled* is the time of the functions that are generated
+from this declaration (`codecs/generated_code.py`). *times* is how many times faster the functions are. Each figure is
+the best of {runs} runs of {RUN_SECONDS * 1000:g} ms. The runs of the declaration and of the functions took turns.
 """
     yield "| | bytes | decode: construct | compiled | times | encode: construct | compiled | times |"
     yield "|---|---|---|---|---|---|---|---|"

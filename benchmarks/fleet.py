@@ -31,26 +31,28 @@ from group_sidecar.metrics.records import Record
 PANDAS_BYTES = 1_500
 """Estimated bytes per record that pandas needs, for the first run. pandas is not run without enough memory."""
 ABOUT = """\
-`python -m benchmarks.fleet`: records of a simulated fleet (`benchmarks/fleet_records.py`), {per_hour:,} per hour, as
-sidecars write them. A segment has the records of {segment_seconds} s. A few groups have most of the partitions.
-{damage:.0%} of the segments arrive twice, and as many arrive two hours late. There are broken lines of every kind,
-every fifth sidecar has a wrong clock, and two sidecars report some of the groups. `group_sidecar.spark run` reads all
-segments into an empty store and computes every table. It is a separate process on {cores} cores with 1 GB of heap,
-which is Spark's default. So the seconds include its start. CPU time and *peak MB*, the maximum of the memory in use,
-are those of all its processes. *late* is another run after one more line of every hour has arrived, so that all tables
-are computed again. *cost of a record* is the CPU time per record, divided by that of the first row.
+`python -m benchmarks.fleet` writes records of a simulated fleet (`benchmarks/fleet_records.py`), {per_hour:,} per hour,
+in the sidecars' format. A segment has the records of {segment_seconds} s. A few groups have most of the partitions.
+{damage:.0%} of the segments arrive twice, and the same share arrives two hours late. There are broken lines of every
+kind. Every fifth sidecar has a wrong clock, and two sidecars report some of the groups.
 
-pandas computes the same tables from the same segments, and writes the same tables and records
-(`benchmarks/fleet_pandas.py`). It has all records in memory at once. *pandas with pyarrow* reads JSON with pyarrow's
+`group_sidecar.spark run` reads all segments into an empty store and computes every table. It is a separate process on
+{cores} cores with 1 GB of heap, which is Spark's default, so the seconds include its start. CPU time and *peak MB*, the
+maximum of the memory in use, are those of all its processes. *late* is another run after one more line of every hour
+has arrived, so that all tables are computed again. *cost of a record* is the CPU time per record, divided by that of
+the first row.
+
+A program with pandas computes the same tables from the same segments, and writes the same tables and records
+(`benchmarks/fleet_pandas.py`). It keeps all records in memory at once. *pandas with pyarrow* reads JSON with pyarrow's
 reader, which is written in C++ and gets the column types. *pandas alone* reads with `pandas.read_json`. *pandas CPU /
-Spark CPU* is the CPU time of pandas divided by that of Spark. All rows of all tables were compared with each other, and
-those of Spark also with the known truth about the fleet: {compared}"""
+Spark CPU* is the CPU time of pandas divided by that of Spark. The benchmark compared all rows of all tables of Spark
+and pandas, and those of Spark also with the known facts of the fleet: {compared}"""
 STREAM = """\
-The same pipeline as a stream, in one JVM. Each hour's segments arrive when the hour is over, and late segments arrive
-later. The stream has no operator that keeps rows. Each batch computes the tables of the hours for which it has records.
-*open hours* are hours whose records are in several folders. They are compacted two hours later. The checkpoint grows by
-{per_segment:,.0f} bytes per segment for the segment's name, which is removed after 30 days. *heap* is the heap in use
-after a full garbage collection."""
+The same pipeline runs as a stream, in one JVM. Each hour's segments arrive when the hour is over, and late segments
+arrive later. The stream has no operator that keeps rows. Each batch computes the tables of the hours for which it has
+records. *open hours* are hours whose records are in several folders. They are compacted two hours later. For each
+segment, the checkpoint grows by {per_segment:,.0f} bytes for the segment's name. *heap* is the heap in use after a full
+garbage collection."""
 
 
 class Plan(NamedTuple):
@@ -240,7 +242,7 @@ def comparison_text(rows: Sequence[Row]) -> str:
         memory = psutil.virtual_memory().total
         sentences.append(
             f"At {most.name} records pandas held {held:,.0f} bytes per record. The {memory / 1e9:,.0f} GB of this "
-            f"machine are enough for {memory / held / 1e6:,.0f} million."
+            f"machine are enough for {memory / held / 1e6:,.0f} million records."
         )
     without = next((each.name for each in rows if each.pandas is None), None)
     return " ".join(

@@ -102,13 +102,13 @@ def plan_lines(measured: Measured, cluster: Cluster | None = None) -> Iterator[s
     """Yields the plan as lines of Markdown."""
     cluster = cluster or Cluster()
     yield (
-        f"Computed by `benchmarks/fleet_plan.py` from the figures above. It costs {measured.intake * 1e6:,.0f} us of "
-        f"CPU to parse, check and store a record, and {measured.answer * 1e6:,.0f} us to compute its tables. "
-        f"A start costs {measured.start_cpu_seconds:,.0f} s of CPU. The line of a record has "
+        "`benchmarks/fleet_plan.py` computes this plan from the figures above. Parsing, checking and storing a record "
+        f"take {measured.intake * 1e6:,.0f} us of CPU. Computing its tables takes {measured.answer * 1e6:,.0f} us. "
+        f"A start takes {measured.start_cpu_seconds:,.0f} s of CPU. The line of a record has "
         f"{measured.bytes_per_record:,.0f} bytes, which zstd compresses to {measured.compressed:.0%}. A record and its "
-        f"share of the tables take {measured.stored_bytes_per_record:,.1f} bytes in the store. Assumptions: "
-        f"{cluster.commits} committed partitions per group and {cluster.partitions:,} partitions, so "
-        f"{cluster.snapshot_records:,} records per snapshot. Cores are busy for {BUSY:.0%} of the time."
+        f"share of the tables take {measured.stored_bytes_per_record:,.1f} bytes in the store. The plan assumes "
+        f"{cluster.commits} committed partitions per group and {cluster.partitions:,} partitions. These are "
+        f"{cluster.snapshot_records:,} records per snapshot. Cores may be busy for {BUSY:.0%} of the time."
     )
     yield ""
     heads = ["snapshot every", "records/s", "GB a day, lines", "GB a day in the topic", "GB a day in the store"]
@@ -117,10 +117,10 @@ def plan_lines(measured: Measured, cluster: Cluster | None = None) -> Iterator[s
     yield from table(heads, (_cells(measured, cluster, interval) for interval in INTERVALS))
     yield ""
     yield (
-        f"Each batch computes the tables of the open hour again, with all its records so far. So a stream with more "
+        "Each batch computes the tables of the current hour again, with all its records so far. So a stream with more "
         f"frequent batches costs more. The largest of these runs needed {measured.peak_bytes / 1e9:,.1f} GB of memory "
-        f"on {measured.cores} cores. Spark spills to disk what does not fit into the heap. The number of segments is "
-        f"{cluster.sidecars * DAY // WINDOW_SECONDS:,} a day, one per sidecar every five minutes. The store "
+        f"on {measured.cores} cores. Spark spills data to disk if the heap is too small. Each sidecar seals a segment "
+        f"every five minutes, so there are {cluster.sidecars * DAY // WINDOW_SECONDS:,} segments a day. The store "
         f"gets {measured.files_an_hour:,.0f} files per hour."
     )
 

@@ -129,27 +129,29 @@ def measure(quick: bool, others: Sequence[ExternalProxy] = (), broker_port: int 
 
 
 INTRODUCTION = """\
-`python -m benchmarks.forwarding` starts a broker and all proxies in front of it. The same client sends the same load to
-each of them in turn, row by row, for {rounds} rounds after a warm-up round. Their order rotates from round to round.
-Clients, proxies and the broker share the machine. The client is one process. librdkafka produces and consumes. All
-other requests are frames that were built in advance.
+`python -m benchmarks.forwarding` starts a broker, and all proxies in front of this broker. For each row of the tables,
+the same client sends the same load to the broker and to each proxy in turn. It does so in a warm-up round and in
+{rounds} rounds that count. The order changes from round to round. Clients, proxies and the broker share the machine.
+The client is one process. It produces and consumes with librdkafka. All other requests are frames that were built in
+advance.
 """
 RATIOS = """\
-Compared with the direct connection: the figure of each target divided by the direct figure **of the same round**, as
-minimum, **median**, maximum. For rates, more is better. For times (p50 us), less is better. The column of the direct
-connection has its median. Heartbeats are from an unknown member, and joins are for a full group, so the broker and the
-sidecar refuse them. The sidecar itself answers OffsetFetch and DescribeGroups, and refuses the joins."""
+This table compares each target with the direct connection. A figure is the target's result divided by the direct result
+**of the same round**. The cells have the minimum, the **median** and the maximum over the rounds. For rates, more is
+better. For times (p50 us), less is better. The column `direct` has the median of the direct results. Heartbeats are
+from an unknown member, so the broker refuses them. Joins are for a full group. The sidecar itself refuses these joins
+and answers OffsetFetch and DescribeGroups."""
 BESIDE = """\
-The sidecar compared with each other target in the same round, as minimum, **median**, maximum. The figure is the
-sidecar's rate divided by the other rate, or the other time divided by the sidecar's time. The sidecar is better if the
-figure is above 1."""
+This table compares the sidecar with each other target in the same round, as minimum, **median** and maximum. For rates,
+a figure is the sidecar's rate divided by the other target's rate. For times, it is the other target's time divided by
+the sidecar's time. A figure above 1 means that the sidecar is better."""
 CPU = """\
-CPU seconds of each process over all rounds: user and system time, as the kernel reports them. The direct column has the
-CPU seconds of the broker under direct requests."""
+This table has the CPU seconds of each process over all rounds: user and system time, as the kernel reports them. The
+column `direct` has the broker's CPU seconds under direct requests."""
 MEMORY = """\
-Resident memory of each process, as the kernel reports it. Idle connections have sent one ApiVersions request. Their
-figure is the growth with the second {idle:,} connections, before any load. The figure under load is the maximum after
-any run."""
+This table has the resident memory of each process, as the kernel reports it. The benchmark opens {idle:,} idle
+connections twice, before any load. Each connection has sent one ApiVersions request. The figure per idle connection is
+the growth during the second time. The figure under load is the maximum over all runs."""
 
 
 def _leave_out_leaks(stage: RunningTargets) -> None:

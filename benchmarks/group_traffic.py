@@ -219,11 +219,12 @@ def measure(quick: bool) -> Section:
 def page(found: Mapping[Kind, tuple[float, float]], groups: int) -> Iterator[str]:
     """Yields the results as lines of Markdown."""
     yield f"""\
-`python -m benchmarks.group_traffic`: microseconds of CPU for a request and its reply. *forwarded*: a session forwards
-both and reads only the frame heads. *forwarded and applied*: both are also decoded and applied to one of {groups:,}
-groups of {MEMBERS} members each. A policy judges joins, the log is read, and facts are counted and recorded. Both cases
-have the same frames. There is one process without sockets. So the figures exclude the kernel's share, which is equal in
-both cases. Each figure is the best of many runs of {RUN_SECONDS * 1000:g} ms, in which the two cases took turns.
+`python -m benchmarks.group_traffic` measures the microseconds of CPU for a request and its reply. *forwarded*: a
+session forwards both and reads only the frame heads. *forwarded and applied*: both are also decoded and applied to one
+of {groups:,} groups of {MEMBERS} members each. A policy judges joins, the log is read, and facts are counted and
+recorded. Both cases have the same frames. There is one process without sockets, so the figures exclude the kernel's
+share, which is equal in both cases. Each figure is the best of many runs of {RUN_SECONDS * 1000:g} ms. The runs of the
+two cases took turns.
 """
     yield "| | forwarded | forwarded and applied | above plain forwarding | budget |"
     yield "|---|---|---|---|---|"

@@ -176,11 +176,11 @@ def by_connections(plan: Plan, folder: Path, broker: KafkaBroker) -> Section:
         memory.append((count, loaded / MB))
     heads = ["connections", *RATES, "CPU when idle", "kB per idle connection", "MB idle", "MB after load"]
     text = f"""\
-Heartbeats of an unknown member. The broker refuses them at once, so their cost is mainly that of the way to the broker
-and back. {AT_ONCE} are in flight, or one per connection if there are fewer connections. All connections take turns.
-Rates are requests per second. CPU is the sidecar's microseconds per request, without its CPU time at idle. Memory is
-resident memory. Each connection needs two descriptors. If a process may have fewer than {2 * 10_000:,} descriptors, the
-last row has fewer connections.
+The clients send heartbeats of an unknown member. The broker refuses them at once, so most of their cost is the way to
+the broker and back. {AT_ONCE} requests are in flight, or one per connection if there are fewer connections. The
+requests use all connections in turn. Rates are requests per second. CPU is the sidecar's microseconds per request,
+without the CPU time that the sidecar uses when idle. Memory is resident memory. Each connection needs two descriptors.
+If a process may have fewer than {2 * 10_000:,} descriptors, the last row has fewer connections.
 
 {_table(heads, rows)}
 
@@ -206,8 +206,8 @@ def by_in_flight(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Se
         rates["sidecar"].append((count, median(figures.sidecar)))
     close([*through, *beside])
     text = f"""\
-The same Heartbeats over one connection, with more and more of them in flight. A broker handles one request of a
-connection at a time.
+The clients send the same heartbeats over one connection. Each row has more requests in flight. A broker handles one
+request of a connection at a time.
 
 {_table(["in flight", *RATES], rows)}
 
@@ -244,9 +244,9 @@ def by_size(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Section
         rates["direct"].append((size, median(figures.direct) * size / MB))
         rates["sidecar"].append((size, median(figures.sidecar) * size / MB))
     text = f"""\
-Produce requests (acks=1) of more and more bytes over one connection, {FRAMES_AT_ONCE} in flight. Their topic does not
-exist, so the broker reads each request to its end and stores nothing. Rates are MB per second. CPU is the sidecar's
-microseconds per request. The last column has its seconds per GB.
+The client sends Produce requests (acks=1) of increasing size over one connection, {FRAMES_AT_ONCE} in flight. Their
+topic does not exist, so the broker reads each request to its end and stores nothing. Rates are MB per second. CPU is
+the sidecar's microseconds per request. The last column has the sidecar's CPU seconds per GB.
 
 {_table(["bytes", *RATES, "CPU s per GB"], rows)}
 
@@ -318,12 +318,12 @@ def _groups_section(crowds: Sequence[GroupScaling]) -> Section:
     heads = ["groups", *(f"{name}, {head}" for name in ("Heartbeat", "commit") for head in RATES[2:]), "CPU when idle"]
     heads += [f"{which} ms, {way}" for way in ("direct", "sidecar") for which in ("p99", "longest")]
     text = f"""\
-Groups of one member each with one committed offset, created through the sidecar. The members of all groups take turns
-to send heartbeats ({AT_ONCE} in flight) and to commit one partition ({COMMITS_AT_ONCE} in flight, because the broker
-writes commits some milliseconds later). Ratios compare requests per second. CPU is the sidecar's microseconds per
-request, without its CPU time at idle. For a commit, CPU includes reading the commit in the offsets log. The waits are
-latencies of 1,000 Heartbeats per second of an unknown member, without other load. Memory is the resident memory per
-group, above that of the sidecar without groups.
+Each group has one member and one committed offset, and was created through the sidecar. The members of all groups take
+turns to send heartbeats ({AT_ONCE} in flight), and to commit one partition. {COMMITS_AT_ONCE} commits are in flight,
+because the broker writes commits some milliseconds later. Ratios compare requests per second. CPU is the sidecar's
+microseconds per request, without the CPU time that the sidecar uses when idle. For a commit, CPU includes reading the
+commit in the offsets log. The columns in ms are latencies of 1,000 Heartbeats per second of an unknown member, without
+other load. Memory per group is resident memory, minus that of the sidecar without groups.
 
 {_table([*heads, "kB per group"], [crowd.row() for crowd in crowds])}
 

@@ -38,10 +38,11 @@ _HEAD = struct.Struct(">hiqqqhii")
 
 
 ABOUT = """\
-`python -m benchmarks.loading`: loads batches from memory (format 2, not compressed) on one core. A batch has as many
+`python -m benchmarks.loading` loads batches from memory (format 2, not compressed) on one core. A batch has as many
 records as one commit has partitions. Brokers since 4.0 collect all writes of some milliseconds in one batch. Records
-per second are by CPU time, the best of {runs} runs. Memory is the growth of a separate process's resident memory during
-the load. The wait is CPU time of this process, the worst of {runs} loads of {records:,} records."""
+per second are records per second of CPU time, in the best of {runs} runs. Memory is the growth of a separate process's
+resident memory during the load. The longest wait is CPU time of this process, in the worst of {runs} loads of
+{records:,} records."""
 
 
 class Plan(NamedTuple):

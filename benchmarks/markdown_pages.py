@@ -17,8 +17,8 @@ CHARTS = "charts"
 HEAD = """\
 # {title}
 
-`{command}` measures every figure on this page and writes the page. No figure is typed in. For their meaning, see
-{meaning}.
+`{command}` measures every figure on this page and writes the page.
+{meaning} explains the figures.
 
 | | |
 |---|---|

@@ -144,10 +144,10 @@ def _section(ways: dict[str, Route], rounds: int, seconds: float) -> Section:
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
     size = FETCHED >> 20
     text = f"""\
-{RATE:,} Heartbeats per second over {CONNECTIONS} connections. Each is sent when it is due: first without other load,
-then while another connection fetches {size} MB repeatedly. The figures are milliseconds from when a request was due to
-its reply, so they include delays by earlier requests. They are medians of {rounds} rounds of {seconds:.0f} s. The
-broker, the sidecar and both clients share the cores. Therefore requests also wait without a sidecar.
+A client sends {RATE:,} Heartbeats per second over {CONNECTIONS} connections, each at its due time. First there is no
+other load. Then another connection fetches {size} MB repeatedly. The figures are milliseconds from the due time of a
+request to its reply, so they include delays by earlier requests. They are medians of {rounds} rounds of {seconds:.0f}
+s. The broker, the sidecar and both clients share the cores, so requests also wait without a sidecar.
 
 {table}
 

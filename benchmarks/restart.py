@@ -44,18 +44,19 @@ GIVE_UP_SECONDS = 60.0
 POLL_SECONDS = 0.002
 """Seconds between two attempts to connect to a sidecar that starts."""
 ABOUT = """\
-`python -m benchmarks.restart`: starts `group-sidecar run` in front of a real broker. All times are seconds of a clock
-on the wall. "Listening" is the time from the start of the process until a client can connect. "Served" is the time
-until a client has the reply to its first request. CPU is the process's CPU time until then. The median of {starts}
-starts, and the longest.
+`python -m benchmarks.restart` starts `group-sidecar run` in front of a real broker. All times except CPU are seconds of
+wall-clock time. "Listening" is the time from the start of the process until a client can connect. "Served" is the time
+until a client has the reply to its first request. CPU is the process's CPU time until this reply. The cells have the
+median and the **longest** of {starts} starts.
 
 {cold}
 
-Then many clients with one connection each wait for the sidecar. It is ended, and started again as soon as the process
-is gone, as a service manager does. At SIGUSR2 it starts its successor by itself, and ends when the successor serves
-clients. All clients reconnect as Java's clients do: 50 ms after the connection is lost, then with doubled pauses up to
-a second. Each sends one request when it is connected. The times begin with the signal. The pause of a client begins
-when it loses its connection. The sidecar stops with `limits.drain_seconds` of 5. The median of {rounds} rounds.
+In the second part, many clients have one connection each to the sidecar. The benchmark ends the sidecar, and starts it
+again as soon as the process is gone, as a service manager does. At SIGUSR2, the sidecar starts its successor itself,
+and ends when the successor serves clients. All clients reconnect like Java's clients: 50 ms after the connection is
+lost, then with doubled pauses up to a second. Each client sends one request when it is connected. The times are from
+the signal. A client's pause is from the loss of its connection. `limits.drain_seconds` is 5. The figures are medians of
+{rounds} rounds.
 
 {returns}
 
@@ -274,9 +275,10 @@ def _machine(before: Sequence[float]) -> str:
     compiled = "with" if FAST_PATH else "without"
     return "\n".join(
         [
-            f"This machine has {cores} cores, which broker, sidecar and clients share. Its load average was {load} the",
-            f"measurement. The hard limit of {hard:,} descriptors allows {max_connections():,} connections.",
-            "The processor time of clients and broker counts too: in service, both have processors of their own. The",
+            f"This machine has {cores} cores, which broker, sidecar and clients share. So the times include the work",
+            "of clients and broker. In production, these usually have cores of their own.",
+            f"The load average was {load} the measurement.",
+            f"The hard limit of {hard:,} descriptors allows {max_connections():,} connections. The",
             f"sidecar ran {compiled} the compiled data path, under Python {platform.python_version()}.",
         ]
     )

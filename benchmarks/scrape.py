@@ -43,13 +43,14 @@ _TIMEOUT_SECONDS = 60
 _KNOWN_SECONDS = 60
 """Seconds within which the sidecar requests all log ends."""
 ABOUT = """\
-`python -m benchmarks.scrape`: scrapes in OpenMetrics over HTTP from this machine, without a limit on series. The times
-of a scrape are from the request to the last byte, as the median of {scrapes} scrapes and the longest, plain and as
-gzip. Each group has committed offsets of the stated number of partitions, and all log ends are known. The last columns
-are latencies of {rate:,} Heartbeats per second over {connections} connections. Each is sent when it is due: first
-without scrapes, then while another process scrapes as gzip without a pause. The figures are milliseconds from when a
-request was due to its reply: p50 and p99 as medians of {rounds} rounds of {seconds:.0f} s, and the longest of all
-rounds. Broker, sidecar and both clients share the cores. Therefore requests also wait without a scrape."""
+`python -m benchmarks.scrape` scrapes in OpenMetrics over HTTP from this machine, without a limit on series. The time of
+a scrape is from the request to the last byte. The cells have the median and the longest time of {scrapes} scrapes,
+plain and as gzip. Each group has committed offsets of the stated number of partitions, and all log ends are known.
+
+The last two columns are latencies of {rate:,} Heartbeats per second over {connections} connections, each sent at its
+due time. First there are no scrapes. Then another process scrapes as gzip without a pause. The figures are milliseconds
+from the due time of a request to its reply: p50 and p99 as medians of {rounds} rounds of {seconds:.0f} s, and the
+longest of all rounds. Broker, sidecar and both clients share the cores, so requests also wait without a scrape."""
 
 
 class Groups(NamedTuple):

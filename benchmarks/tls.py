@@ -198,16 +198,18 @@ def measure(quick: bool) -> Section:
 
 
 INTRODUCTION = """\
-`python -m benchmarks.tls` starts a broker with a TLS listener, and a sidecar and HAProxy that terminate TLS in
-front of a plain listener of the same broker. The same clients send the same load over TLS 1.3 to each of them in turn,
-for {rounds} rounds after a warm-up round. Clients, proxies and the broker share the machine.
+`python -m benchmarks.tls` starts a broker with a TLS listener. It also starts a sidecar and HAProxy, which terminate
+TLS in front of a plain listener of the same broker. The same clients send the same load over TLS 1.3 to each of them in
+turn, in a warm-up round and in {rounds} rounds that count. Clients, proxies and the broker share the machine.
 """
 RATIOS = """\
-Compared with TLS to the broker itself: the figure of each target divided by the direct figure **of the same round**, as
-minimum, **median**, maximum. More is better. The column of the direct connection has its median."""
+This table compares each target with TLS to the broker itself. A figure is the target's rate divided by the direct rate
+**of the same round**, as minimum, **median** and maximum. More is better. The column `direct` has the median of the
+direct rates."""
 CPU = """\
-CPU seconds of each process over all rounds. The direct column has the CPU seconds of the broker under direct requests.
-Both columns of the sidecar are of one process, which served one of its listeners at a time."""
+This table has the CPU seconds of each process over all rounds. The column `direct` has the broker's CPU seconds under
+direct requests. One sidecar process has both listeners, with and without TLS to the broker. Only one of these listeners
+had load at a time."""
 
 
 if __name__ == "__main__":

@@ -324,7 +324,7 @@ UPSTREAM_CONNECT_FAILURES = _counter(
 )
 TLS_CONNECTIONS = _counter(
     "tls_connections_total",
-    "Client connections that began with TLS at a listener without TLS: a sidecar passes them unread, a gateway "
+    "Client connections that began with TLS at a listener without TLS: a sidecar forwards their bytes, a gateway "
     "closes them.",
     "listener",
 )

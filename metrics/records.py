@@ -61,11 +61,13 @@ class Envelope:
     version: Annotated[int, Note("Version of this contract.", 1)]
     kind: Annotated[str, Note("Kind of the record. It determines the other columns.")]
     sidecar: Annotated[str, Note("Id of the sidecar.")]
-    boot: Annotated[str, Note("One start of that sidecar: a UUID as 32 hexadecimal digits.")]
-    seq: Annotated[int, Note("Counts the records of one boot from 1. A number that is missing was dropped or lost.", 1)]
+    boot: Annotated[str, Note("Id of one start of the sidecar: a UUID as 32 hexadecimal digits.")]
+    seq: Annotated[
+        int, Note("Number of the record in its boot, from 1. A record whose number is missing was dropped or lost.", 1)
+    ]
     observed_at: Annotated[
         Timestamp,
-        Note("When the sidecar observed what the record reports. In a snapshot, often older than emitted_at."),
+        Note("When the sidecar observed the reported fact. In a snapshot, this is often before emitted_at."),
     ]
     emitted_at: Annotated[Timestamp, Note("When the record was made.")]
 
@@ -82,7 +84,7 @@ class Heartbeat(Body):
     """The sidecar is alive. Each snapshot begins with it."""
 
     KIND = "heartbeat"
-    sample: Annotated[Sample, Note("The sidecar's own figures by the names of its Prometheus metrics.")]
+    sample: Annotated[Sample, Note("The values of the sidecar's Prometheus metrics, by name.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +94,12 @@ class Group(Body):
     KIND = "group"
     group: Annotated[str, Note("Group id.")]
     protocol: Annotated[str, Note("classic, consumer, share or streams, as in Kafka's group-count metric.")]
-    state: Annotated[str, Note("State, spelled as DescribeGroups spells it.")]
-    protocol_type: Annotated[str, Note("What kind of members: consumer, connect, ...; empty if not known.")]
+    state: Annotated[str, Note("State, spelled as in DescribeGroups.")]
+    protocol_type: Annotated[str, Note("Kind of the members: consumer, connect, ...; empty if not known.")]
     assignor: Annotated[str, Note("The protocol that the members agreed on; empty if none.")]
     generation: Annotated[int, Note("Generation, or group epoch; -1 if there was none.", -1)]
     members: Annotated[int, Note("Number of members.", 0)]
-    max_size: Annotated[int | None, Note("The most members this group may have; null if there is no limit.", 0)]
+    max_size: Annotated[int | None, Note("The maximum number of members of this group; null if there is no limit.", 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,15 +131,17 @@ class Rebalance(Body):
     KIND = "rebalance"
     group: Annotated[str, Note("Group id.")]
     generation: Annotated[int, Note("Generation, or group epoch; -1 if there was none.", -1)]
-    reason: Annotated[str, Note("What began the rebalance: join, leave, metadata, expired or unknown.")]
+    reason: Annotated[str, Note("The cause of the rebalance: join, leave, metadata, expired or unknown.")]
     cause: Annotated[
         str | None,
         Note(
-            "What began the rebalance, in more detail, for instance new_member or topic_metadata. docs/operations.md "
+            "The cause in more detail, for instance new_member or topic_metadata. docs/operations.md "
             "lists the causes. Null in records of older sidecars."
         ),
     ]
-    duration_seconds: Annotated[float, Note("From the first join to the last sync that was needed, in seconds.", 0)]
+    duration_seconds: Annotated[
+        float, Note("Time from the first join to the last sync reply that the rebalance needed, in seconds.", 0)
+    ]
     members: Annotated[int, Note("Number of members.", 0)]
 
 
@@ -148,11 +152,11 @@ class Verdict(Body):
     group: Annotated[str, Note("Group id.")]
     policy: Annotated[str, Note("Name of the policy.")]
     error_code: Annotated[int, Note("Kafka's error code of the refusal.")]
-    client_id: Annotated[str, Note("The client's own name for itself.")]
+    client_id: Annotated[str, Note("The client id.")]
     client_host: Annotated[str, Note("The client's address, as Kafka prints it.")]
     principal: Annotated[str | None, Note("The client's user, as Kafka writes it; null if it is not known.")]
-    size: Annotated[int, Note("What the policy counted, for instance the members of the group.", 0)]
-    limit: Annotated[int, Note("The most that the policy allows.", 0)]
+    size: Annotated[int, Note("The number that the policy counted, for instance the members of the group.", 0)]
+    limit: Annotated[int, Note("The maximum that the policy allows.", 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +180,8 @@ class Member(Body):
     KIND = "member"
     group: Annotated[str, Note("Group id.")]
     member_id: Annotated[str, Note("Member id.")]
-    instance_id: Annotated[str | None, Note("group.instance.id; null for a dynamic member, or where it is not known.")]
-    client_id: Annotated[str, Note("The client's own name for itself.")]
+    instance_id: Annotated[str | None, Note("group.instance.id; null for a dynamic member, or if it is not known.")]
+    client_id: Annotated[str, Note("The client id.")]
     client_host: Annotated[str, Note("The client's address, as Kafka prints it.")]
     principal: Annotated[str | None, Note("The client's user, as Kafka writes it; null if it is not known.")]
     change: Annotated[
@@ -287,8 +291,8 @@ Version {VERSION} of the contract. A record is one JSON object on a line of its 
 has the columns of the envelope and the columns of the record's kind. Readers ignore columns that they do not know.
 Types are those of Spark. A TIMESTAMP is a string, ISO 8601 in UTC with milliseconds: `{timestamp(0)}`.
 Every record has all columns of its kind. Only columns with "or null" in their type may be null. Records of older
-sidecars lack columns that were added later. Such columns count as null. "Minimum" is the smallest value that a column
-may have. No number is greater than 2^48.
+sidecars lack columns that were added later. Readers set these columns to null. "Minimum" is the smallest value that a
+column may have. No number is greater than 2^48.
 No `emitted_at` is before {EARLIEST}, and no `observed_at` before {EARLIEST_OBSERVATION}.
 
 `sidecar`, `boot` and `seq` together identify one record. Two lines with the same three values are the same record.
@@ -300,9 +304,9 @@ other kinds are events. Each event is written once, when it happens.
 [records.schema.json](records.schema.json) has the same contract as a JSON Schema, for one record
 (`python -m group_sidecar.metrics.records_schema` writes it).
 
-In a topic each record is a message. The message's value is the line without the line end, its key is the sidecar's id,
-and its timestamp is `emitted_at`. All records of one boot are in one partition, in order, while the partition has the
-same leader.
+In a topic, each record is a message. The message's value is the line without the line end. Its key is the sidecar's id,
+and its timestamp is `emitted_at`. All records of one boot are in one partition and in order, as long as the leader of
+the partition does not change.
 """
 
 

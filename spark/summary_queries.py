@@ -27,12 +27,12 @@ def groups(read: TableReader) -> DataFrame:
             to `gone` are null if no sidecar reported the group.
         sidecars BIGINT or null: How many sidecars reported the group.
         protocol STRING or null: classic, consumer, share or streams.
-        state STRING or null: State, spelled as DescribeGroups spells it.
-        protocol_type STRING or null: What kind of members: consumer, connect, ...; empty if not known.
+        state STRING or null: State, spelled as in DescribeGroups.
+        protocol_type STRING or null: Kind of the members: consumer, connect, ...; empty if not known.
         assignor STRING or null: The protocol that the members agreed on; empty if none.
         generation BIGINT or null: Generation, or group epoch; -1 if there was none.
         members BIGINT or null: Number of members.
-        max_size BIGINT or null: The most members that the group may have; null if there is no limit, or the group was
+        max_size BIGINT or null: The maximum number of members of the group; null if there is no limit, or the group was
             not reported.
         first_seen TIMESTAMP or null: The first report in the range.
         last_seen TIMESTAMP or null: The last report in the range.
@@ -126,7 +126,7 @@ def rebalances(read: TableReader) -> DataFrame:
         longest_seconds DOUBLE: The longest duration.
         lost_consumer_seconds DOUBLE: Sum of duration times members, as in the table.
         members BIGINT: The maximum number of members.
-        last_at TIMESTAMP: When the last of them was observed.
+        last_at TIMESTAMP: When the last one was observed.
     """
     return (
         read("rebalances")
@@ -151,7 +151,7 @@ def refusals(read: TableReader) -> DataFrame:
         error_code BIGINT: Kafka's error code.
         refusals BIGINT: Number of refusals.
         clients BIGINT: Number of different client ids; the maximum of one window.
-        last_at TIMESTAMP: When the last of them was observed.
+        last_at TIMESTAMP: When the last one was observed.
     """
     return _verdicts(read, "refusals")
 
@@ -165,7 +165,7 @@ def audits(read: TableReader) -> DataFrame:
         error_code BIGINT: Kafka's error code.
         audits BIGINT: Number of requests that would have been refused.
         clients BIGINT: Number of different client ids; the maximum of one window.
-        last_at TIMESTAMP: When the last of them was observed.
+        last_at TIMESTAMP: When the last one was observed.
     """
     return _verdicts(read, "audits")
 

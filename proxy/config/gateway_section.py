@@ -58,14 +58,15 @@ class Gateway(Section):
     65535, it opens any free port."""
     strict_ports: bool = False
     """Whether the port of a broker must be `first_port` + N, for instance because a firewall lets only these ports
-    pass. If that port is taken or above 65535, the gateway logs an error, `/readyz` names the broker, and replies with
-    the address of that broker close their connections, until the port can be opened."""
+    pass. If that port is taken or above 65535, the gateway logs an error, and `/readyz` names the broker. Until the
+    port can be opened, each reply that contains the address of that broker closes its connection."""
     one_port: bool = False
     """Whether all brokers share the port of `listen`. The name that a client asks for when TLS begins (SNI) chooses the
     broker. Needs `tls`, `bootstrap_names`, and `{node}` in `advertise`."""
     bootstrap_names: tuple[ServerName, ...] = ()
-    """With `one_port`, the names in the clients' `bootstrap.servers`. They lead to the bootstrap broker. The
-    handshakes of clients that ask for no name, or for another one, are refused."""
+    """With `one_port`, the names in the clients' `bootstrap.servers`. Clients that ask for one of these names are
+    connected to the bootstrap broker. The gateway refuses the handshakes of clients that ask for no name, or for an
+    unknown name."""
     advertised_port: WholeNumber = Field(default=0, ge=0, le=0xFFFF)
     """With `one_port`, the port at which clients reach the gateway. Default: the port of `listen`."""
 

@@ -16,29 +16,30 @@ class Limits(Section):
     """The maximum number of bytes of a request. A longer request closes its connection. The broker's setting is
     `socket.request.max.bytes`."""
     inspected_frame: WholeNumber = Field(default=16_777_216, ge=1024, le=0x7FFFFFFF)
-    """The maximum number of bytes of a request or reply that is decoded. A longer one passes unread. A longer request
-    that an enforced policy judges closes its connection. In a gateway, a longer reply that may contain addresses closes
-    its connection too, but Metadata may be as long as `limits.largest_frame`."""
+    """The maximum number of bytes of a request or reply that the sidecar decodes. It forwards a longer message without
+    decoding it. A longer request that an enforced policy judges closes its connection. In a gateway, a longer reply
+    that may contain addresses closes its connection too, but Metadata may be as long as `limits.largest_frame`."""
     inspected_elements: WholeNumber = Field(default=3_000, ge=100)
-    """The maximum number of array elements (topics and partitions together) of a commit that is decoded. A commit with
-    more elements passes unread, and its group is in doubt until the log or the broker has shown the group's state. A
-    commit that a policy judges may have seven times as many elements, a judged join or heartbeat twice as many. With
-    more, a request that an enforced policy judges closes its connection. For APIs whose elements take more time, the
-    limit is a half, a fifth or a tenth of this: 1,500 elements of a JoinGroup reply, 600 elements if groups are
-    described or deleted, 300 members that leave together. An answer that would take longer to make than such a commit
-    is left to the broker. All other clients wait while the sidecar decodes a message. With the default, they wait about
-    5 ms if the sidecar's modules are compiled."""
+    """The maximum number of array elements (topics and partitions together) of a commit that the sidecar decodes. It
+    forwards a commit with more elements without decoding it, and the group is in doubt until the log or the broker has
+    shown the group's state. A commit that a policy judges may have seven times as many elements. A join or heartbeat
+    that a policy judges may have twice as many. A request with more elements closes its connection if an enforced
+    policy judges it. For APIs whose elements take more time, the limit is a half, a fifth or a tenth of this: 1,500
+    elements of a JoinGroup reply, 600 elements if groups are described or deleted, 300 members that leave together. If
+    making an answer would take longer than decoding such a commit, the sidecar leaves the question to the broker. All
+    other clients wait while the sidecar decodes a message. With the default, they wait about 5 ms if the sidecar's
+    modules are compiled."""
     held_frames: WholeNumber = Field(default=268_435_456, ge=1024)
-    """The maximum number of bytes of incomplete requests, for each broker. A request that arrives in pieces is held
-    until it is complete. It counts with its announced length, from its first piece until the broker has replied.
-    Requests of up to 16 KiB do not count. If there is no room, the oldest request of the client address that has
-    announced the most bytes is evicted. An evicted incomplete request passes unread, or closes its connection if an
-    enforced policy judges it. An incomplete request is also evicted if it arrives too slowly: after the first
-    `limits.stalled_seconds`, 16 KiB must have arrived for each further second. An evicted request that is complete and
-    waits for its reply is forgotten, and its group is in doubt. If it is a join, a leave, a KIP-848 heartbeat, a
-    question or a judged request, its connection is closed instead. Clients that the broker has not admitted yet, for
-    instance before they authenticate, have a limit of their own, an eighth of this. An IPv6 network of 64 bits counts
-    as one address."""
+    """The maximum number of bytes of held requests, for each broker. The sidecar holds a request that arrives in pieces
+    until it is complete. The request counts with its announced length, from its first piece until the broker has
+    replied. Requests of up to 16 KiB do not count. If there is no room, the sidecar evicts the oldest request of the
+    client address that has announced the most bytes. It also evicts an incomplete request that arrives too slowly:
+    after the first `limits.stalled_seconds`, 16 KiB must have arrived for each further second. An evicted request that
+    is incomplete is forwarded without decoding, or closes its connection if an enforced policy judges it. If an evicted
+    request is complete and waits for its reply, the sidecar discards it, and its group is in doubt. But a join, a
+    leave, a KIP-848 heartbeat, a question or a judged request closes its connection instead. Clients that the broker
+    has not admitted yet, for instance before they authenticate, have a separate limit, an eighth of this. An IPv6
+    network of 64 bits counts as one address."""
     connections: Positive = 10_000
     """The maximum number of client connections at a time. Further connections are closed at once. Each connection takes
     two file descriptors. If the system allows fewer descriptors, the maximum is lower."""
@@ -53,9 +54,9 @@ class Limits(Section):
     the sidecar (`client_auth`). A connection beyond the limit is closed: with SASL when the broker has accepted its
     last token, otherwise after its TLS handshake. A broker has no such setting."""
     accept_rate: WholeNumber = Field(default=0, ge=0)
-    """The maximum number of connections per second that each listener accepts, or 0 for no limit. The connections of
-    one second may come at once. Further clients are not refused: they wait in the kernel until they are accepted. The
-    broker's setting is `max.connection.creation.rate`, which has no limit by default either."""
+    """The maximum number of connections per second that each listener accepts, or 0 for no limit. All connections of
+    one second may come at once. The sidecar does not refuse further clients. They wait in the kernel until the sidecar
+    accepts them. The broker's setting is `max.connection.creation.rate`, which has no limit by default either."""
     handshake_seconds: Number = Field(default=10, ge=1)
     """Seconds that a client may take for its PROXY header, and for its TLS handshake. The TLS handshake with the broker
     may take as long."""
@@ -65,18 +66,19 @@ class Limits(Section):
     keeps such a connection for the ten minutes of `connections.max.idle.ms`. Connections of listeners without SASL are
     not affected."""
     in_flight_requests: WholeNumber = Field(default=4_096, ge=5)
-    """The maximum number of requests of one connection that have no reply yet. At this number the client is not read
-    until a reply arrives. The minimum is the default of `max.in.flight.requests.per.connection` in Kafka's clients."""
+    """The maximum number of requests of one connection that have no reply yet. At this number, the sidecar does not
+    read from the client until a reply arrives. The minimum is the default of `max.in.flight.requests.per.connection` in
+    Kafka's clients."""
     kept_bytes: WholeNumber = Field(default=65_536, ge=16_384)
-    """The number of bytes of one connection's requests that are kept until their replies. At this number the client is
-    not read until a reply arrives. The client loses no speed, because the broker handles one request of a connection at
-    a time. A single longer request is kept nevertheless."""
+    """The maximum number of bytes of one connection's requests that the sidecar keeps until their replies. At this
+    number, the sidecar does not read from the client until a reply arrives. This does not slow down the client, because
+    the broker handles one request of a connection at a time. The sidecar keeps a single longer request nevertheless."""
     buffered_bytes: WholeNumber = Field(default=1_073_741_824, ge=1_048_576)
     """The maximum number of bytes that all connections hold together: bytes that a client or the broker has not
     accepted yet, requests until their replies, and incomplete frames. Beyond it, the sidecar reads at most 4 KiB at a
-    time, and it does not read clients whose connections hold more than that. Nothing is lost, and other clients are
-    served as before. The default has room for `limits.held_frames` with its eighth (302 MB), for 16 KiB of each of
-    10,000 connections (164 MB), and for 1,000 clients that do not accept their replies (512 KiB each, 524 MB)."""
+    time, and does not read from clients whose connections hold more than 4 KiB. No data is lost, and the sidecar serves
+    other clients as before. The default has room for `limits.held_frames` with its eighth (302 MB), for 16 KiB of each
+    of 10,000 connections (164 MB), and for 1,000 clients that do not accept their replies (512 KiB each, 524 MB)."""
     idle_seconds: Timeout = 900
     """Seconds without a byte after which a connection that waits for no reply is closed. At least 1, or 0 for never.
     The default is longer than the ten minutes of the broker's `connections.max.idle.ms`."""
@@ -104,12 +106,12 @@ class Limits(Section):
     log exceeds a limit, all groups of its largest partition are left to the broker."""
     rights: Positive = 200_000
     """The maximum number of authorizer grants that are remembered, for each broker. There is one grant for each group
-    and topic that a user is shown. Beyond the limit, the oldest grants of the user who was granted nothing for the
-    longest time are evicted."""
+    and topic that the broker shows to a user. Beyond the limit, the sidecar evicts grants of the user whose last grant
+    is the oldest, beginning with the oldest grants."""
     remembered_answers: WholeNumber = Field(default=67_108_864, ge=0)
     """The maximum number of bytes of encoded answers about groups that are kept with their questions, for each broker.
-    With 0, none are kept. One answer may take at most a quarter of the bytes. Beyond the limit, the answers
-    whose questions were asked least recently are evicted."""
+    With 0, none are kept. One answer may take at most a quarter of the bytes. Beyond the limit, the sidecar evicts the
+    answers whose questions were asked least recently."""
     flight_recorder: WholeNumber = Field(default=33_554_432, ge=0)
     """The approximate maximum number of bytes of the history that is kept of all groups: joins, leaves, rebalances,
     refusals and refused commits. With 0, no history is kept. Beyond the limit, the oldest history of groups without

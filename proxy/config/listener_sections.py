@@ -54,9 +54,9 @@ class NamedCertificate(Section):
 
 
 class ListenerTls(Section):
-    """TLS from clients to the sidecar, which terminates it. Without this section, clients connect without TLS. A client
-    that speaks TLS then passes unread if the broker's listener speaks TLS. All files are PEM. They are read again when
-    they have changed, and open connections stay open.
+    """TLS from clients to the sidecar, which terminates it. Without this section, clients connect without TLS. If a
+    client and the broker's listener use TLS, the sidecar then forwards the bytes without decrypting them. All files are
+    PEM. The sidecar reads them again when they have changed. Open connections stay open.
     """
 
     certificate_file: ConfiguredPath
@@ -71,8 +71,8 @@ class ListenerTls(Section):
     min_version: Literal["TLSv1.2", "TLSv1.3"] = "TLSv1.2"
     """The oldest version of TLS that clients may use."""
     ciphers: CipherList = "ECDHE+AESGCM:ECDHE+CHACHA20"
-    """The ciphers of TLS 1.2 that clients may use, in OpenSSL's notation (`openssl ciphers -v LIST`). Those of TLS 1.3
-    are OpenSSL's own. The default has the ciphers with forward secrecy and authenticated encryption."""
+    """The ciphers of TLS 1.2 that clients may use, in OpenSSL's notation (`openssl ciphers -v LIST`). For TLS 1.3,
+    OpenSSL's default ciphers apply. The default has the ciphers with forward secrecy and authenticated encryption."""
     certificates: tuple[NamedCertificate, ...] = ()
 
     @model_validator(mode="after")
@@ -91,13 +91,13 @@ class ListenerTls(Section):
 
 
 class UpstreamIdentity(Section):
-    """Clients whose connections the broker sees under a certificate of their own. The first entry that matches a client
-    applies. For clients that match none, the sidecar uses the certificate of `upstream_tls`.
+    """Clients for which the sidecar presents a separate certificate to the broker. The first entry that matches a
+    client applies. For clients that match no entry, the sidecar uses the certificate of `upstream_tls`.
     """
 
     subject: RegularExpression
-    """A regular expression that must match the whole subject of the client's certificate, as the broker's ACLs have it
-    after `User:`, for instance `CN=alice,OU=billing,O=Example`."""
+    """A regular expression that must match the whole subject of the client's certificate. The subject has the form of
+    the broker's ACLs after `User:`, for instance `CN=alice,OU=billing,O=Example`."""
     certificate_file: ConfiguredPath
     """The certificate with its chain that the sidecar presents to the broker in place of these clients."""
     key_file: ConfiguredPath | None = None

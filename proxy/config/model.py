@@ -72,7 +72,7 @@ class Config(BaseSettings):
 
     listeners: tuple[Listener, ...] = ()
     """In place of `listen` and `upstream`: the listeners of one broker. The sidecar has one copy of the broker's group
-    coordinator for all of them. Replication between brokers should not pass the sidecar."""
+    coordinator for all of them. Replication between brokers should not pass through the sidecar."""
     listen: ConfiguredAddress | None = Field(default=None, validate_default=True)
     """HOST:PORT on which the sidecar accepts clients. With port 0, the system chooses a free port. Required, unless
     there are `listeners`."""
@@ -93,8 +93,9 @@ class Config(BaseSettings):
     answers: Answers = Answers()
     group_metadata_request: bool = False
     """Treats version 1 of API key 10 (FindCoordinator) as the GroupMetadata request of KIP-40's draft, and answers it
-    (docs/group-metadata-request.md). No Kafka has this request. ApiVersions then offers only FindCoordinator v0, which
-    finds groups only. So clients with transactions do not work on this listener."""
+    (docs/group-metadata-request.md). No released version of Kafka has this request. ApiVersions then offers only
+    FindCoordinator v0, which finds only coordinators of groups. So clients with transactions do not work on this
+    listener."""
     offsets_log: OffsetsLog = OffsetsLog()
     limits: Limits = Limits()
     io_uring: bool = True

@@ -24,16 +24,18 @@ Settings come from three sources: the flags of `group-sidecar run`, the environm
 `--config`. For each key, a flag takes precedence over the environment, and the environment over the file. The
 environment variable of a key is `{ENVIRONMENT}` and the key in capitals, with two underscores for each dot:
 `{ENVIRONMENT}LIMITS__CONNECTIONS=500`. The sidecar refuses unknown keys and values out of bounds in every source. It
-then prints one line for each fault, which names the source and the key, and exits with status 2.
+then prints one line for each fault, with the source and the key, and exits with status 2.
 
 `group-sidecar check-config FILE` checks the file together with the environment in the same way, without starting a
-sidecar. It also opens what the settings name. A file or folder that cannot be used is a fault, and so is an expired
-certificate, or a key that does not belong to its certificate. A line that begins with `warning:` leaves the status at
-0. There are warnings of certificates that expire within 30 days, of secrets that every user of the machine can read, of
-host names and addresses that do not fit this machine, and of an admin port that everybody or nobody can reach. With
-`--connect`, the command also tries the connections to the broker. It prints one line for each listener, one for each of
-its `identities`, and one for the sidecar's own connection and its right to read the log. It exits with status 1 if one
-fails. `GET /api/v1/config` on the admin port shows the settings in force, without secrets.
+sidecar. It also opens the files and folders that the settings name. An unusable file or folder is a fault. An expired
+certificate and a key that does not belong to its certificate are faults too. A line that begins with `warning:` does
+not change the exit status. There are warnings about certificates that expire within 30 days, secrets that every user of
+the machine can read, host names and addresses that do not fit this machine, and an admin port that everybody or nobody
+can reach.
+
+With `--connect`, the command also tries the connections to the broker. It prints one line for each listener, one for
+each of its `identities`, and one for the sidecar's own connection and its right to read the log. It exits with status 1
+if one fails. `GET /api/v1/config` on the admin port shows the settings in force, without secrets.
 
 A section that is off by default is on as soon as one of its keys is set.
 
@@ -41,8 +43,8 @@ The settings in `policies` may change while the sidecar runs. There are two ways
 again: the signal SIGHUP (after the log line `started`), and `POST /-/reload` on the admin port. The flags and the
 environment of the start still take precedence over the file. The new policies are in force at once, also for open
 connections. A log line and the reply (200) list the changes. If the file has a fault, or if any other key has changed,
-nothing is applied and the old settings stay in force. The log and the reply (400) then give the reasons. Every client
-that is let in at the admin port (`admin_access`) can make the sidecar read the file, but no client can change the file
+the sidecar applies nothing and keeps the old settings. The log and the reply (400) then contain the reasons. Every
+client with access to the admin port (`admin_access`) can make the sidecar read the file. No client can change the file
 through the port.
 
 ```yaml

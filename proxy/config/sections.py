@@ -88,20 +88,21 @@ class Answers(Section):
     apis: tuple[AnsweredApi, ...] = ("ListGroups", "DescribeGroups", "OffsetFetch", "ConsumerGroupDescribe")
     """The APIs that the sidecar answers itself."""
     exclusive: bool = False
-    """Set to true only if clients reach the broker only through this sidecar, and if a broker that cannot list its
-    groups had no groups when the sidecar started. Without it, ListGroups and DescribeGroups of classic groups are left
-    to a broker that can answer them. Their replies show rebalances in progress, which are not in the log. If the
-    sidecar does not read the log, OffsetFetch is left to the broker too."""
+    """Set to true only if clients reach the broker only through this sidecar. A broker that cannot list its groups must
+    also have had no groups when the sidecar started. If false, the sidecar leaves ListGroups and DescribeGroups of
+    classic groups to a broker that can answer them. The reason is that their replies show rebalances in progress, which
+    are not in the log. If the sidecar does not read the log, it leaves OffsetFetch to the broker too."""
     client_host: Literal["client", "broker"] = "client"
     """Which host DescribeGroups and ConsumerGroupDescribe report for a member. `client`: the host from which the
-    member's requests come, if the sidecar has seen one. It also replaces the host in the broker's replies, for the APIs
-    that the sidecar may answer itself. `broker`: the host that the broker reports, which is the sidecar's for every
-    client. Until the broker has reported it for a new member, the request is left to the broker. Page, JSON, log and
-    journal always contain the client's host."""
+    member's requests come, if the sidecar has seen one. This host also replaces the host in the broker's replies, for
+    the APIs that the sidecar may answer itself. `broker`: the host that the broker reports, which is the sidecar's host
+    for every client. Until the broker has reported a host for a new member, the sidecar leaves the request to the
+    broker. The page, the JSON, the log and the journal always contain the client's host."""
     authorizer: Literal["auto", "none"] = "auto"
-    """Whether the broker has an authorizer. `auto`: the sidecar asks the broker (DescribeAcls). Unless the broker is
-    known to have no authorizer, a client is only shown what the broker has lately shown to it. `none`: the broker has
-    no authorizer. Set this only if that is true, for brokers that cannot be asked."""
+    """Whether the broker has an authorizer. `auto`: the sidecar asks the broker (DescribeAcls). If the broker may have
+    an authorizer, the sidecar shows a client only the groups and topics that the broker has recently shown to this
+    client. `none`: the broker has no authorizer. Set `none` only if this is true and the sidecar cannot ask the
+    broker."""
     rights_seconds: Number = Field(default=30, ge=0)
     """How many seconds a grant of an authorizer is remembered. A revoked right may still be used for that long, unless
     the revocation passed through this sidecar. With 0, no grant is remembered, and a broker that may have an authorizer
@@ -113,19 +114,20 @@ class Answers(Section):
 
 
 class AdminAccess(Section):
-    """Which clients may use the admin port. The health endpoints answer everybody. A client on this machine is let
-    in, unless its request came through a proxy, or its `Host` is something other than `localhost`, a loopback address
-    or the host of `admin`. The check of `Host` keeps foreign pages in a local browser out (DNS rebinding). All other
+    """Which clients may use the admin port. The health endpoints answer everybody. A client on this machine has access,
+    with two exceptions: its request came through a proxy, or its `Host` is neither `localhost` nor a loopback address
+    nor the host of `admin`. The check of `Host` blocks foreign pages in a local browser (DNS rebinding). All other
     clients need the token or a certificate. They send the token as `Authorization: Bearer TOKEN`, or as the password of
-    HTTP Basic with any user. The sidecar ignores a client's address in a proxy's header (`X-Forwarded-For`). A proxy on
-    this machine lets all its clients in if it adds no such header and does not pass on their `Host`.
+    HTTP Basic with any user. The sidecar does not use the client's address in a proxy's header (`X-Forwarded-For`). If
+    a proxy on this machine adds no such header and does not pass on the clients' `Host`, all its clients have
+    access.
     """
 
     open: bool = False
-    """Lets every client in. Set to true only if everybody who reaches the port may see the groups and have the settings
-    read again."""
+    """Gives every client access. Set to true only if everybody who can reach the port may see the groups and make the
+    sidecar read its settings again."""
     metrics: Literal["open", "guarded"] = "open"
-    """`open`: `/metrics` answers everybody. `guarded`: `/metrics` needs the same access as the groups do. The metrics
+    """`open`: `/metrics` answers everybody. `guarded`: `/metrics` needs the same access as the groups. The metrics
     contain the groups' names if `metrics.detail` is `group` or finer."""
     token: SecretStr | None = None
     """The token. It is never logged. Without `certificate_file`, the token crosses the network unencrypted."""
@@ -133,9 +135,10 @@ class AdminAccess(Section):
     """In place of `token`: a file that contains the token. The file is read whenever a client sends a token, so the
     token may change while the sidecar runs."""
     wrong_tokens_per_minute: Positive = 60
-    """How many wrong tokens per minute one client address may send. Ten may come at once. Beyond this, all tokens from
-    this address are refused for a moment (status 429 with `Retry-After`), and tokens from other addresses are not
-    affected. All addresses of an IPv6 network of 64 bits count as one. The clients of a proxy share its address."""
+    """How many wrong tokens per minute one client address may send. Up to ten may come at once. If more come, the
+    sidecar refuses all tokens from this address for some time (status 429 with `Retry-After`). Tokens from other
+    addresses are not affected. All addresses of an IPv6 network of 64 bits count as one. The clients of a proxy share
+    its address."""
     certificate_file: ConfiguredPath | None = None
     """The certificate of the admin port with its chain, in PEM. If it is set, the port speaks TLS only. The file is
     read again when it has changed."""

@@ -25,12 +25,12 @@ def groups(records: DataFrame, width: str) -> DataFrame:
         sidecar STRING: The sidecar whose record counts.
         sidecars BIGINT: How many sidecars report the group.
         protocol STRING: classic, consumer, share or streams.
-        state STRING: State, spelled as DescribeGroups spells it.
-        protocol_type STRING: What kind of members: consumer, connect, ...; empty if not known.
+        state STRING: State, spelled as in DescribeGroups.
+        protocol_type STRING: Kind of the members: consumer, connect, ...; empty if not known.
         assignor STRING: The protocol that the members agreed on; empty if none.
         generation BIGINT: Generation, or group epoch; -1 if there was none.
         members BIGINT: Number of members.
-        max_size BIGINT or null: The most members that the group may have; null if there is no limit.
+        max_size BIGINT or null: The maximum number of members of the group; null if there is no limit.
         observed_at TIMESTAMP: When the state was observed.
     """
     # Unchanged rows of several snapshots are first merged by hashing, so that fewer rows have to be sorted.

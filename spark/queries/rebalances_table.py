@@ -24,7 +24,7 @@ def rebalances(records: DataFrame, width: str) -> DataFrame:
         lost_consumer_seconds DOUBLE: Sum of duration times members. This is an upper bound of the lost time, because it
             assumes that all members paused.
         members BIGINT: The maximum number of members.
-        last_at TIMESTAMP: When the last of them was observed.
+        last_at TIMESTAMP: When the last one was observed.
     """
     lasted = F.col("duration_seconds")
     return (

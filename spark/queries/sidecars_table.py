@@ -19,13 +19,13 @@ def sidecars(records: DataFrame, width: str) -> DataFrame:
         boot STRING: Id of this start of the sidecar.
         first_seq BIGINT: The smallest sequence number.
         last_seq BIGINT: The largest sequence number.
-        records BIGINT: Number of records. Some are missing if there are fewer than from `first_seq` to `last_seq`.
+        records BIGINT: Number of records. With all numbers from `first_seq` to `last_seq`, none is missing.
         heartbeats BIGINT: Number of heartbeats.
         last_heartbeat TIMESTAMP or null: When the last heartbeat was emitted; null if there was none.
         last_record TIMESTAMP: When the last record was emitted.
         clock_skew_seconds DOUBLE or null: Median over the heartbeats of arrival time minus emission time; null if not
-            known. It includes the transport time. So only a negative value shows for certain that the clock is wrong:
-            it is ahead.
+            known. It includes the transport time. So only a negative value proves that the sidecar's clock is wrong:
+            the clock is ahead.
     """
     beat = F.when(F.col("kind") == Heartbeat.KIND, F.col("emitted_at"))
     start = (WINDOW, "sidecar", "boot")

@@ -111,7 +111,7 @@ def test_plan_shows_its_assumptions() -> None:
     text = "\n".join(plan_lines(MEASURED))
     assert "30 us" in text
     assert "1,301,000 records per snapshot" in text
-    assert "288,000 a day" in text
+    assert "288,000 segments a day" in text
     assert "| 60 s | 21,683 | 562 | 56 | 28.1 | 28 | 5 | 3 |" in text
 
 

@@ -19,8 +19,9 @@ _HEAD = """\
 
 - **✓**: the step works through the sidecar, as it does directly.
 - **FAIL**: the step works directly but not through the sidecar. The run ends with status 1.
-- **+**: the step works only through the sidecar, which adds what the broker lacks ([old brokers](old-brokers.md)).
-- **no**: the step works on neither route. The client and the broker do not fit.
+- **+**: the step works only through the sidecar, which adds API versions that the broker lacks
+  ([old brokers](old-brokers.md)).
+- **no**: the step works neither directly nor through the sidecar. The client does not support this broker.
 - **n/a**: the client has no such feature.
 - **?**: the step has not been run.
 """
@@ -28,29 +29,32 @@ _HEAD = """\
 _CLIENT_STEPS = """\
 The signs of a cell are in this order:
 
-1. *produce*: 100 records to four partitions.
-2. *consume*: all of them, each exactly once, as a member of a group. The client commits and reads its commits.
+1. *produce*: The client produces 100 records to four partitions.
+2. *consume*: As a member of a group, the client consumes each record exactly once. It commits and reads its commits.
    KafkaJS may read a record twice, because it sometimes does so without a sidecar too.
-3. *rebalance*: a second member joins, the two share the partitions, it leaves, and the first member has them all again.
-4. *transactions*: one aborted and one committed transaction, with offsets of a group. A reader of committed records
-   sees only the records of the second one.
-5. *admin*: list topics and groups, describe a group with its members and assignments, and list committed offsets.
+3. *rebalance*: A second member joins, and the two members share the partitions. Then the second member leaves, and the
+   first member has all partitions again.
+4. *transactions*: The client aborts one transaction and commits another, with offsets of a group. A consumer with
+   `read_committed` sees only the records of the committed transaction.
+5. *admin*: The client lists topics and groups, describes a group with its members and assignments, and lists committed
+   offsets.
 """
 
 _FRAMEWORK_STEPS = """\
 The signs of a cell are in this order:
 
-- Kafka Streams: *produce* records, *count* their words, count them *exactly once*, *rebalance* with a second instance
-  that joins and leaves, and list and describe its *groups*. `streams-kip-1071` uses the group protocol of KIP-1071,
-  which Kafka 4.2 made generally available. Counting exactly once (`exactly_once_v2`) requires Kafka 2.5.
-- Kafka Connect, distributed: a worker *starts* and joins the group of workers. A source connector and a sink connector
-  *copy* the lines of a file through a topic to another file. A second worker joins and leaves (*rebalance*). The
-  *groups* of the workers and of the sink connector are listed and described.
+- Kafka Streams: The client *produces* records. The application *counts* their words, and counts them *exactly once*. A
+  second instance joins and leaves (*rebalance*). The client lists and describes the *groups*. `streams-kip-1071` uses
+  the group protocol of KIP-1071, which Kafka 4.2 made generally available. Counting exactly once (`exactly_once_v2`)
+  requires Kafka 2.5.
+- Kafka Connect, distributed: A worker *starts* and joins the group of workers. A source connector and a sink connector
+  *copy* the lines of a file through a topic to another file. A second worker joins and leaves (*rebalance*). The client
+  lists and describes the *groups* of the workers and of the sink connector.
 """
 
 _NOT_COVERED = """\
-Nobody has run ksqlDB, Schema Registry and Karapace here.
-Kafka Connect 4.4.0 is published without its connectors for files.
+Nobody has run ksqlDB, Schema Registry and Karapace here. Kafka Connect 4.4.0 is published without its connectors for
+files, so the table has Connect 4.3.1.
 """
 
 _NAMES = re.compile(r"[\w-]+-(?:direct|through)-[0-9a-f]{4}(?:-group)?")
@@ -92,8 +96,8 @@ def _signs(row: Row, cells: Mapping[str, Cell] | None) -> str:
 def _questions(results: Results) -> str:
     lines = [
         "## Questions about groups\n",
-        "Clients asked the sidecars ListGroups, DescribeGroups and OffsetFetch. The sidecars answered so many of these",
-        "questions from their own copy, and forwarded the others:\n",
+        "Clients sent ListGroups, DescribeGroups and OffsetFetch requests through the sidecars. The table shows how",
+        "many of them the sidecars answered from their own copy, and how many they forwarded:\n",
         "| Kafka | answered | forwarded |",
         "|---|--:|--:|",
     ]

@@ -26,18 +26,20 @@ from tests.kafka.releases import ALL_RELEASES
 _INTRODUCTION = f"""
 ## Versions that the sidecar adds
 
-An old broker behind a sidecar and newer brokers have the same history
-(`tests/conformance/differential/group_history.py`). Each question was sent to the sidecar in each version that the old
-broker lacks. The answer was compared, field by field, with that of Kafka 2.8.2 in the same version, or with that of
-4.4.0 if 2.8.2 lacks the version too. The old broker received no request in a version that it lacks. There are three
-situations of the sidecar: it **{SAW_HISTORY}**, it **{STARTED_LATER}**, or it **{ASKING}**. In the last situation the
-sidecar reads no log and is not `exclusive`.
+The tests gave an old broker behind a sidecar and newer brokers the same history
+(`tests/conformance/differential/group_history.py`). They sent each question to the sidecar in each version that the old
+broker lacks. They compared the answer field by field with the answer of Kafka 2.8.2 in the same version. If 2.8.2 lacks
+the version too, they compared it with the answer of 4.4.0. The old broker received no request in a version that it
+lacks.
 
-- **{LOCAL}**: answered from the sidecar's own copy.
+There are three situations of the sidecar: it **{SAW_HISTORY}**, it **{STARTED_LATER}**, or it **{ASKING}**. In the
+last situation, the sidecar does not read the log, and `answers.exclusive` is off.
+
+- **{LOCAL}**: the sidecar answered from its own copy.
 - **{RELAYED}**: the sidecar asked the broker in versions that the broker has, and made the answer from the replies.
 
-If a cell has several entries, the first entry applies to all states and *ways to ask* that the other entries do not
-name.
+A cell may have several entries. All but the first name the states and *ways to ask* to which they apply. The first
+entry applies to all other questions.
 
 | Kafka | API | versions | {SAW_HISTORY} | {STARTED_LATER} | {ASKING} | differences from a newer broker |
 |---|---|---|---|---|---|---|

@@ -17,8 +17,8 @@ from tests.kafka.releases import ALL_RELEASES
 SEEN = "Groups that the sidecar saw from the beginning"
 FOUND = "Groups that existed when the sidecar started"
 AXES = {
-    SEEN: "Every exchange went through the sidecar. One group existed at a time.",
-    FOUND: "All groups existed at once. Then a second sidecar was started, which had seen none of their exchanges.",
+    SEEN: "All requests of the groups went through the sidecar. Only one group existed at a time.",
+    FOUND: "All groups existed at the same time. Then a second sidecar started, which had seen none of their requests.",
 }
 ALL_TOGETHER = "all together"
 LOADING = "loading"
@@ -28,9 +28,9 @@ _INTRODUCTION = """\
 
 <!-- Generated: `make conformance` writes this page. -->
 
-Each question was sent to the broker and to the sidecar in front of it, and the decoded answers were compared field by
-field. There is a question for each state of a group, each broker, each API that reads groups, each version that the
-broker supports, and each way to ask. All clients connected through the sidecar, which had the setting
+The tests sent each question to the broker and to the sidecar in front of it. They compared the decoded answers field by
+field. There is a question for each combination of a broker, a state of a group, an API that reads groups, a version of
+this API that the broker supports, and a way to ask. All clients connected through the sidecar, which had the setting
 `answers.exclusive`.
 
 - **local**: the sidecar answered from its own copy, and its answer equals the broker's answer.
@@ -38,12 +38,12 @@ broker supports, and each way to ask. All clients connected through the sidecar,
 - **DIFFERENT**: the sidecar's answer differs from the broker's answer. `make conformance` fails and shows both answers.
 
 One difference is deliberate. The sidecar reports the host of each member's client, but the broker reports the sidecar's
-host. The difference is not visible here, because clients, sidecar and broker share a host.
-With `answers.client_host: broker` the sidecar reports the same host as the broker.
+host. The tests cannot show this difference, because clients, sidecar and broker ran on one host. With
+`answers.client_host: broker`, the sidecar reports the same host as the broker.
 
-If a cell has several entries, the first entry applies to all questions that the other entries do not name. The other
-entries name versions and ways to ask (`tests/conformance/differential/group_requests.py`).
-`tests/conformance/differential/group_states.py` creates each state.
+A cell may have several entries. All but the first name the versions and ways to ask to which they apply. The first
+entry applies to all other questions. `tests/conformance/differential/group_requests.py` defines the ways to ask, and
+`tests/conformance/differential/group_states.py` creates the states.
 """
 
 
@@ -169,7 +169,10 @@ def _absent(broker: str) -> Iterator[str]:
             reasons[state.since.because].append(state.name)
     if reasons:
         yield ""
-        yield "Not here: " + "; ".join(f"{', '.join(states)} ({because})" for because, states in reasons.items()) + "."
+        yield "These states do not exist in this version of Kafka:\n"
+        yield "| states | reason |"
+        yield "|---|---|"
+        yield from (f"| {', '.join(states)} | {because} |" for because, states in reasons.items())
 
 
 _TABLE = pytest.StashKey[Table]()

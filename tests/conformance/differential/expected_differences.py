@@ -72,7 +72,7 @@ class ExpectedDifference:
 
 _NO_EMPTY_GROUPS = (
     "no empty groups",
-    "Before 0.10.1 a group without members does not exist. A sidecar that has to ask does not learn of it.",
+    "Brokers before 0.10.1 show no groups without members. A sidecar that only asks cannot know them.",
     ("0.9.0.1",),
 )
 _WITHOUT_MEMBERS = ("simple", "empty", "session expired", "many offsets")
@@ -88,7 +88,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     *(
         ExpectedDifference(
             "case",
-            "Kafka 2.8 respects the case of requested states. Later brokers and the sidecar ignore it.",
+            "Kafka 2.8 distinguishes upper and lower case in requested states. Later brokers and the sidecar do not.",
             _OLD,
             "ListGroups",
             f"groups.{state}",
@@ -124,7 +124,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "protocol type",
-        "Before 0.10.1 it is lost with the last member. A sidecar that starts later sees only offsets.",
+        "Before 0.10.1, a group without members has no protocol type. A later sidecar sees only offsets.",
         ("0.9.0.1",),
         "DescribeGroups",
         "groups.*.protocol_type",
@@ -136,7 +136,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "operations",
-        "Kafka 4 has operations on a group's own settings. Older brokers do not have them.",
+        "Kafka 4 reports operations on a group's own settings. Older brokers do not have these operations.",
         _ALL,
         "DescribeGroups",
         "groups.*.authorized_operations",
@@ -147,7 +147,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "operations unknown",
-        "The sidecar knows only from `answers.authorizer` whether a broker before 0.11 has an authorizer.",
+        "Only `answers.authorizer` tells the sidecar whether a broker before 0.11 has an authorizer.",
         _BEFORE_ACLS,
         "DescribeGroups",
         "groups.*.authorized_operations",
@@ -167,7 +167,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "no partitions",
-        "Kafka 4 returns a topic of which no partition was requested. Older brokers do not.",
+        "If a request names a topic without partitions, Kafka 4 returns the topic. Older brokers do not.",
         _OFFSETS_OF_MANY,
         "OffsetFetch",
         "groups.*.topics.topic",
@@ -178,7 +178,7 @@ EXPECTED_DIFFERENCES: tuple[ExpectedDifference, ...] = (
     ),
     ExpectedDifference(
         "twice",
-        "Kafka 4 returns a topic twice if it was requested twice. Older brokers return it once.",
+        "If a request names a topic twice, Kafka 4 returns the topic twice. Older brokers return it once.",
         _OFFSETS_OF_MANY,
         "OffsetFetch",
         "groups.*.topics.topic* (2)",

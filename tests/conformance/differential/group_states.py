@@ -358,15 +358,15 @@ def _configure_group(scene: Scene, name: str, value: str) -> None:
     until(known, f"the broker reports the group's {name}")
 
 
-_KIP_98 = Since((0, 11), "there are transactions since 0.11 (KIP-98)")
-_KIP_229 = Since((1, 1), "groups are deleted since 1.1 (KIP-229)")
-_KIP_345 = Since((2, 4), "static members are shown since 2.4 (KIP-345)")
-_KIP_394 = Since((2, 2), "member ids are asked for since 2.2 (KIP-394)")
-_KIP_496 = Since((2, 4), "offsets are deleted since 2.4 (KIP-496)")
-_KIP_848 = Since((4, 0), "the new protocol is on since 4.0 (KIP-848)")
-_PUT_OFF = Since((4, 3), "assignments can be put off since 4.3")
-_KIP_932 = Since((4, 2), "share groups are on since 4.2 (KIP-932)")
-_KIP_1071 = Since((4, 2), "streams groups are on since 4.2 (KIP-1071)")
+_KIP_98 = Since((0, 11), "Kafka has transactions since 0.11 (KIP-98)")
+_KIP_229 = Since((1, 1), "clients can delete groups since 1.1 (KIP-229)")
+_KIP_345 = Since((2, 4), "descriptions show static members since 2.4 (KIP-345)")
+_KIP_394 = Since((2, 2), "brokers require member ids since 2.2 (KIP-394)")
+_KIP_496 = Since((2, 4), "clients can delete offsets since 2.4 (KIP-496)")
+_KIP_848 = Since((4, 0), "the new protocol is enabled since 4.0 (KIP-848)")
+_PUT_OFF = Since((4, 3), "brokers can delay assignments since 4.3")
+_KIP_932 = Since((4, 2), "share groups are enabled since 4.2 (KIP-932)")
+_KIP_1071 = Since((4, 2), "streams groups are enabled since 4.2 (KIP-1071)")
 
 STATES: tuple[State, ...] = (
     State("never seen", _never_seen),
