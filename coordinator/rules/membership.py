@@ -317,8 +317,8 @@ def described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
     if group.joins or not classic or event.sent_at < group.settled_at:
         return []  # A request in flight or a lost request may change the group after this description.
     if event.state is GroupState.DEAD and group.pending.may_be_used(now):
-        # The broker issued a member id, so it has the group in memory. Kafka 4 describes what it has committed to the log
-        # (GroupCoordinatorService.describeGroups), which may not contain the group yet.
+        # The broker issued a member id, so it has the group in memory. Kafka 4 describes what it has committed to the
+        # log (GroupCoordinatorService.describeGroups), which may lack the group for a moment.
         return []
     group.adopt_description(event, now)
     return member_returned_facts(group, group.members.values(), now)
