@@ -55,8 +55,8 @@ In the second part, many clients have one connection each to the sidecar. The be
 again as soon as the process is gone, as a service manager does. At SIGUSR2, the sidecar starts its successor itself,
 and ends when the successor serves clients. All clients reconnect like Java's clients: 50 ms after the connection is
 lost, then with doubled pauses up to a second. Each client sends one request when it is connected. The times are from
-the signal. A client's pause is from the loss of its connection. `limits.drain_seconds` is 5. The figures are medians of
-{rounds} rounds.
+the signal. A client's pause is from the loss of its connection to the reply on its next one. `limits.drain_seconds` is
+5. The figures are medians of {rounds} rounds.
 
 {returns}
 

@@ -106,7 +106,7 @@ def quarantined(judged: DataFrame) -> DataFrame:
         fault STRING: The first fault of the line.
         sidecar STRING or null: Id of the sidecar; null if it cannot be parsed.
         line STRING or null: The line; null for a message of a topic without a value.
-        arrived_at TIMESTAMP or null: When the transport took the line; null where that is not known.
+        arrived_at TIMESTAMP or null: When the topic or the segment got the line; null if not known.
     """
     return judged.where(F.col("fault").isNotNull()).select("fault", "sidecar", "line", "arrived_at")
 

@@ -232,7 +232,7 @@ def quarantine(read: TableReader) -> DataFrame:
         sidecar STRING or null: Id of the sidecar; null if it cannot be parsed.
         lines BIGINT: Number of lines.
         example STRING or null: The beginning of one of these lines; null if none of them has a text.
-        last_arrived_at TIMESTAMP or null: When the transport took the last of them; null where that is not known.
+        last_arrived_at TIMESTAMP or null: When the topic or the segment got the last of them; null if not known.
     """
     return (
         read("quarantine")

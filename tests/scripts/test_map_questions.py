@@ -61,7 +61,7 @@ def test_answers_cover_every_package() -> None:
 
 def test_map_names_every_package() -> None:
     """The map of the code names every package and the sub-packages of proxy, coordinator, codecs and spark."""
-    tree = section("The house").split("```")[1]
+    tree = section("Packages").split("```")[1]
     named = re.findall(r"^( *)(\w+)/ ", tree, re.MULTILINE)
     top, below = ({name for indent, name in named if bool(indent) is deeper} for deeper in (False, True))
     assert {*ROOMS, "group_sidecar"} - top == set()
