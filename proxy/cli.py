@@ -96,7 +96,8 @@ def run(
     settings = _load(config, _without_none(flags))
 
     from group_sidecar.proxy.config.model import load_config
-    from group_sidecar.proxy.listeners.ports import ListenError, open_ports, passed_sockets, take_predecessor
+    from group_sidecar.proxy.listeners.passed_sockets import passed_sockets, take_predecessor
+    from group_sidecar.proxy.listeners.ports import ListenError, open_ports
 
     read = partial(load_config, config, _without_none(flags)) if config else None
     try:

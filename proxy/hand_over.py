@@ -9,7 +9,7 @@ from collections.abc import Callable
 import trio
 
 from group_sidecar.coordinator.model.facts import ClientRefused, Fact
-from group_sidecar.proxy.listeners.ports import PassedSocket
+from group_sidecar.proxy.listeners.passed_sockets import PassedSocket
 from group_sidecar.proxy.listeners.predecessor import Predecessor
 from group_sidecar.proxy.listeners.successor import Successor, SuccessorFailed, start_successor
 from group_sidecar.proxy.runtime.logging import log

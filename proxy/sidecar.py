@@ -51,13 +51,8 @@ from group_sidecar.proxy.hand_over import HandOver
 from group_sidecar.proxy.journal.writer import JournalWriter
 from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort
 from group_sidecar.proxy.listeners.handshakes import ListenerHandshakes, handshakes_of
-from group_sidecar.proxy.listeners.ports import (
-    ListenError,
-    OpenPorts,
-    PassedSocket,
-    open_ports,
-    sockets_to_pass,
-)
+from group_sidecar.proxy.listeners.passed_sockets import PassedSocket
+from group_sidecar.proxy.listeners.ports import ListenError, OpenPorts, open_ports, sockets_to_pass
 from group_sidecar.proxy.listeners.predecessor import Predecessor
 from group_sidecar.proxy.listeners.server import Server
 from group_sidecar.proxy.runtime.addresses import Address

@@ -18,8 +18,8 @@ from group_sidecar.coordinator.model.views import FallbackReason, GroupView
 from group_sidecar.metrics.collector import JournalWriterHealth
 from group_sidecar.metrics.group_snapshot import GroupFigures, LagSums, batches, newest_log_end_lookup, offsets_of
 from group_sidecar.metrics.installed_version import installed_version
+from group_sidecar.metrics.rebalance_explanation import why
 from group_sidecar.metrics.records import timestamp
-from group_sidecar.metrics.why import why
 from group_sidecar.proxy.admin import json_models as m
 from group_sidecar.proxy.admin.config_model import Config
 from group_sidecar.proxy.admin.group_rows import OffsetsSnapshot, RebalanceHistory, coordinator_row, member_row, summary

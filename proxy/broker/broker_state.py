@@ -17,6 +17,7 @@ from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
 from group_sidecar.proxy.broker.authorization import Authorization
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
@@ -24,7 +25,6 @@ from group_sidecar.proxy.broker.existing_topic_ids import TopicIds
 from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
 from group_sidecar.proxy.broker.lost_requests import LostRequests
 from group_sidecar.proxy.broker.needed_log_bounds import NeededLogBounds
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.broker.reachability import Reachability
 from group_sidecar.proxy.broker.topic_names import TopicNames
@@ -74,7 +74,7 @@ class BrokerState:
         self.copy = CoordinatorCopy(
             self.answer_settings, config.limits, self.deferred, self.authorization, traffic, observe, clock_offset
         )
-        self.versions = OfferedVersions(self.answer_settings, self.copy)
+        self.versions = BrokerVersions(self.answer_settings, self.copy)
         self.own_connections = OwnConnections(address, config.own_connection_in_force, self.versions)
         self.topic_names = TopicNames(self.deferred)
         self.topic_ids = TopicIds()

@@ -4,8 +4,8 @@ from contextlib import AbstractAsyncContextManager
 
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
 from group_sidecar.proxy.broker.authentication import OwnCredentials
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -23,7 +23,7 @@ class OwnConnections:
         have_user: whether the sidecar authenticates as a user (SASL).
     """
 
-    def __init__(self, address: Address, settings: OwnConnection, versions: OfferedVersions) -> None:
+    def __init__(self, address: Address, settings: OwnConnection, versions: BrokerVersions) -> None:
         self.address = address
         self.have_user = settings.sasl is not None
         self._credentials = OwnCredentials(settings)

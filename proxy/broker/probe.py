@@ -94,7 +94,7 @@ class Connections(Protocol):
 
 
 class ProbedVersions(Protocol):
-    """Learns the broker's versions (`OfferedVersions`)."""
+    """Learns the broker's versions (`BrokerVersions`)."""
 
     def learn(self, versions: Mapping[int, tuple[int, int]]) -> None:
         """Called at each connection with the versions that the broker offers."""

@@ -1,7 +1,8 @@
 """The command ``group-sidecar groups why``.
 
-The command prints the causes of a group's rebalances, which `metrics.why` finds in the group's timeline. The timeline
-contains the events of all sidecars, because after a move of the coordinator each sidecar has recorded a part.
+The command prints the causes of a group's rebalances, which `metrics.rebalance_explanation` finds in the group's
+timeline. The timeline contains the events of all sidecars, because after a move of the coordinator each sidecar has
+recorded a part.
 """
 
 import time
@@ -10,7 +11,7 @@ from typing import Any
 
 import typer
 
-from group_sidecar.metrics.why import why
+from group_sidecar.metrics.rebalance_explanation import why
 from group_sidecar.proxy.admin.sentences import client, duration, plain
 from group_sidecar.proxy.commandline.queries import ask_sidecars, exit_on_problems, exit_with_problems
 from group_sidecar.proxy.commandline.sidecar_queries import SidecarRefused

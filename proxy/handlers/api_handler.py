@@ -10,7 +10,7 @@ from typing import NamedTuple
 from group_sidecar.codecs.errors import TooManyElements
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.policies.active_policies import ActivePolicies
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import Forward, HeldOrForwarded, Origin, Pass, PendingReply, RequestOutcome
 from group_sidecar.proxy.handlers.disconnect import Disconnector
@@ -56,7 +56,7 @@ class DecodingParts(NamedTuple):
     """What the handlers that decode requests share."""
 
     policies: ActivePolicies
-    versions: OfferedVersions
+    versions: BrokerVersions
     observer: Observer
     disconnector: Disconnector
 

@@ -15,9 +15,9 @@ from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersion, Ap
 from group_sidecar.codecs.schema import decode_start
 from group_sidecar.proxy.broker.added_versions import Versions
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 
 SERVED_APIS: Mapping[int, ApiVersion] = {
     key: ApiVersion(api_key=key, min_version=APIS[key].versions[0], max_version=APIS[key].versions[-1])
@@ -57,7 +57,7 @@ class ApiVersionsReplies:
     def __init__(
         self,
         decoded: frozenset[int],
-        versions: OfferedVersions,
+        versions: BrokerVersions,
         access: ClientAccess,
         settings: AnswerSettings,
         *,

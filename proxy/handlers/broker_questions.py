@@ -13,8 +13,8 @@ from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.authorization import Authorization
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.outcomes import Forward, Pass, RequestOutcome
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 from group_sidecar.proxy.handlers.relay import relay
@@ -35,7 +35,7 @@ class BrokerQuestions:
     def __init__(
         self,
         copy: CoordinatorCopy,
-        versions: OfferedVersions,
+        versions: BrokerVersions,
         authorization: Authorization,
         replies: ExchangeReplies,
         traffic: TrafficCounters,

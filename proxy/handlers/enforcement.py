@@ -24,9 +24,9 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.policies.policy import Policy
 from group_sidecar.policies.verdicts import Confirm, Refusal, Refuse, RefusePartitions, Verdict
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_queries import DESCRIBE_GROUPS_MAX_VERSION
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Forward, HangUp, Origin, PendingReply, RequestOutcome
 from group_sidecar.proxy.handlers.error_replies import ThrottleBackoff, error_reply
 from group_sidecar.proxy.handlers.group_read_access import GroupReadAccess
@@ -73,7 +73,7 @@ class Enforcement:
         self,
         policies: ActivePolicies,
         copy: CoordinatorCopy,
-        versions: OfferedVersions,
+        versions: BrokerVersions,
         read_access: GroupReadAccess,
         replies: ExchangeReplies,
         traffic: TrafficCounters,

@@ -12,10 +12,10 @@ from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
 from group_sidecar.proxy.broker.authorization_cache import required_rights
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.lost_requests import LostRequests
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.outcomes import Origin
 
 MAX_RIGHTS_LOOKED_UP = 5_000
@@ -36,7 +36,7 @@ class FallbackReasons:
     def __init__(
         self,
         copy: CoordinatorCopy,
-        versions: OfferedVersions,
+        versions: BrokerVersions,
         access: ClientAccess,
         settings: AnswerSettings,
         lost_requests: LostRequests,

@@ -15,9 +15,9 @@ from group_sidecar.codecs.headers import RequestHeader
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.proxy.broker.authorization_cache import Operation
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, Origin, PendingReply, Reply
 from group_sidecar.proxy.handlers.injected_requests import ACCESS_CORRELATION, encode_injected
@@ -59,7 +59,7 @@ class GroupReadAccess:
         copy: converts times.
     """
 
-    def __init__(self, access: ClientAccess, versions: OfferedVersions, copy: CoordinatorCopy) -> None:
+    def __init__(self, access: ClientAccess, versions: BrokerVersions, copy: CoordinatorCopy) -> None:
         self._access = access
         self._versions = versions
         self._copy = copy

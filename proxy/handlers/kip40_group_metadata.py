@@ -43,8 +43,8 @@ from group_sidecar.coordinator.state.log_partitions import partition_for
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker import address_rewrite
 from group_sidecar.proxy.broker.address_rewrite import Advertise
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, HangUp, Origin
 from group_sidecar.proxy.handlers.disconnect import Disconnector
 from group_sidecar.proxy.handlers.fallback_reasons import FallbackReasons
@@ -84,7 +84,7 @@ class Kip40GroupMetadata:
     def __init__(
         self,
         copy: CoordinatorCopy,
-        versions: OfferedVersions,
+        versions: BrokerVersions,
         reasons: FallbackReasons,
         observer: Observer,
         replies: ExchangeReplies,
@@ -148,7 +148,7 @@ class _AnswerSteps:
         self,
         request: GroupMetadataRequest,
         copy: CoordinatorCopy,
-        versions: OfferedVersions,
+        versions: BrokerVersions,
         advertise: Advertise | None,
         can_answer: Callable[[Struct], bool],
         now: float,

@@ -21,7 +21,7 @@ from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.answers.group_replies import TOP_LEVEL_ERROR_SINCE
 from group_sidecar.coordinator.wire.offset_apis import MANY_GROUPS_SINCE
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps
 
 STABLE_SINCE = 7
@@ -37,7 +37,7 @@ Topics = tuple[OffsetFetchRequestTopic, ...]
 _GroupSteps = Generator[Sequence[BrokerRequest], Sequence[Struct], OffsetFetchResponseGroup]
 
 
-def translate_offsets(request: OffsetFetchRequest, version: int, versions: OfferedVersions) -> Steps:
+def translate_offsets(request: OffsetFetchRequest, version: int, versions: BrokerVersions) -> Steps:
     """See `version_translation.translate`."""
     broker_version = versions.request_version(OffsetFetchRequest.KEY, version)
     if broker_version >= MANY_GROUPS_SINCE:  # v9 adds the member, which matters to consumer groups only (KIP-848).

@@ -29,9 +29,9 @@ from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
 from group_sidecar.proxy.broker.authorization import Authorization
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.existing_topic_ids import TopicIds
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
 from group_sidecar.proxy.handlers.reply_cache import CachedRequest, ReplyCache
@@ -58,7 +58,7 @@ class ReplyBuilder:
     def __init__(
         self,
         copy: CoordinatorCopy,
-        versions: OfferedVersions,
+        versions: BrokerVersions,
         authorization: Authorization,
         topic_ids: TopicIds,
         settings: AnswerSettings,

@@ -8,7 +8,7 @@ from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.address_rewrite import Advertise
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.tail_rewrite import (
     MAX_HELD_BYTES,
     RESERVED_BYTES,
@@ -93,7 +93,7 @@ class ApiVersionsRequests(RewrittenReplies):
         self,
         rewriter: ReplyRewriter,
         traffic: TrafficCounters,
-        versions: OfferedVersions,
+        versions: BrokerVersions,
         replies: ApiVersionsReplies,
     ) -> None:
         super().__init__(rewriter, traffic)

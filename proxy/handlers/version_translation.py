@@ -27,8 +27,8 @@ from group_sidecar.coordinator.answers.list_groups import matches_filters
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.wire.group_apis import STATES
 from group_sidecar.proxy.broker.authorization import Authorization
+from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.group_queries import DESCRIBE_GROUPS_MAX_VERSION
-from group_sidecar.proxy.broker.offered_versions import OfferedVersions
 from group_sidecar.proxy.handlers.offset_fetch_translation import offset_fetch_error, translate_offsets
 from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps, UnreadableReply
 
@@ -38,8 +38,8 @@ GROUPS_PER_DESCRIBE = 100
 """Maximum number of groups in one DescribeGroups request, because the metadata of members may be large."""
 
 
-def translate(request: Struct, version: int, versions: OfferedVersions, authorization: Authorization) -> Steps:
-    """Returns the steps to answer a question in a version that the sidecar adds (`OfferedVersions.is_added_version`).
+def translate(request: Struct, version: int, versions: BrokerVersions, authorization: Authorization) -> Steps:
+    """Returns the steps to answer a question in a version that the sidecar adds (`BrokerVersions.is_added_version`).
 
     If a reply of the broker cannot be decoded, the client gets COORDINATOR_NOT_AVAILABLE. The client then looks for the
     coordinator and retries.
@@ -70,7 +70,7 @@ def operations(request: DescribeGroupsRequest, authorization: Authorization) -> 
 # ListGroups.
 
 
-def _list(request: ListGroupsRequest, version: int, versions: OfferedVersions) -> Steps:
+def _list(request: ListGroupsRequest, version: int, versions: BrokerVersions) -> Steps:
     """Asks the broker for all groups and filters here, because old brokers filter differently or not at all.
 
     If some groups are not loaded yet, old brokers also return the error with the loaded groups.
@@ -88,7 +88,7 @@ def _list(request: ListGroupsRequest, version: int, versions: OfferedVersions) -
 
 
 def _states(
-    groups: Sequence[str], versions: OfferedVersions
+    groups: Sequence[str], versions: BrokerVersions
 ) -> Generator[Sequence[BrokerRequest], Sequence[Struct], Mapping[str, str]]:
     """Returns the states by group id. A group that the client may list but not describe has an empty state."""
     broker_version = versions.request_version(DescribeGroupsRequest.KEY, DESCRIBE_GROUPS_MAX_VERSION)
@@ -105,7 +105,7 @@ def _states(
 
 
 def _describe(
-    request: DescribeGroupsRequest, version: int, versions: OfferedVersions, authorization: Authorization
+    request: DescribeGroupsRequest, version: int, versions: BrokerVersions, authorization: Authorization
 ) -> Steps:
     broker_version = versions.request_version(DescribeGroupsRequest.KEY, version)
     has_operations = broker_version >= OPERATIONS_SINCE

@@ -2,7 +2,8 @@
 
 - `acceptor`, `acceptor_thread`: accept a client and begin the connection to its broker, the latter in a thread
 - `admission`: admits a client whose broker can be connected at once
-- `ports`: opens the listening sockets, or uses those that a service manager or a predecessor has passed
+- `ports`: opens the listening sockets, or uses those that were passed to this process
+- `passed_sockets`: the sockets that a service manager or a predecessor has passed
 - `node_ports`: the ports that a gateway opens for the brokers of its cluster
 - `successor`, `predecessor`: the process that takes over the sockets, and the one that had them, during a hot restart
 - `server`: serves the ports, and connects clients whose broker takes time to connect

@@ -4,8 +4,6 @@ The command line opens the ports before it imports the rest of the sidecar. Clie
 kernel. So this module imports little.
 """
 
-import errno
-import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
@@ -13,6 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from group_sidecar.proxy.listeners.acceptor import tune
+from group_sidecar.proxy.listeners.passed_sockets import PassedSocket, is_listening
 from group_sidecar.proxy.runtime.addresses import WILDCARDS, Address
 from group_sidecar.proxy.runtime.os_errors import reason_of
 
@@ -22,21 +21,10 @@ ADMIN = "admin"
 """The name of the passed socket of the admin port."""
 NODE = re.compile(r"node-([0-9]{1,10})")
 """The names of the passed sockets of the ports that a gateway opens for its brokers, with the broker's node id."""
-PREDECESSOR = "predecessor"
-"""The name of the passed socket that leads to the predecessor (`predecessor`). It is not a listening socket."""
-FIRST_PASSED_FD = 3
-"""The first descriptor that a service manager passes (sd_listen_fds(3))."""
 
 
 class ListenError(Exception):
     """The sidecar cannot listen on an address. The text is one line for people."""
-
-
-class PassedSocket(NamedTuple):
-    """A socket that another process has passed, or gets. `name`: as in LISTEN_FDNAMES, empty if there is none."""
-
-    name: str
-    socket: socket.socket
 
 
 class OpenPorts(NamedTuple):
@@ -66,7 +54,7 @@ class OpenPorts(NamedTuple):
 
     def unusable(self) -> list[str]:
         """Returns the names of the listeners whose sockets the kernel accepts no clients for any more."""
-        return [name for name, sockets in self.listeners.items() if not all(map(_is_listening, sockets))]
+        return [name for name, sockets in self.listeners.items() if not all(map(is_listening, sockets))]
 
 
 def open_ports(
@@ -168,37 +156,6 @@ def port_of(listeners: list[socket.socket]) -> int:
     return port
 
 
-def passed_sockets(environment: Mapping[str, str]) -> list[PassedSocket]:
-    """Returns the sockets that a service manager has passed to this process (sd_listen_fds(3))."""
-    if environment.get("LISTEN_PID") != str(os.getpid()):
-        return []
-    count = environment.get("LISTEN_FDS", "")
-    names = environment.get("LISTEN_FDNAMES", "").split(":")
-    found = []
-    for index in range(int(count) if count.isdecimal() else 0):
-        try:
-            passed = socket.socket(fileno=FIRST_PASSED_FD + index)
-        except OSError as error:
-            if error.errno == errno.EBADF:
-                break  # Passed descriptors follow each other without a gap, so LISTEN_FDS is too large.
-            continue  # The descriptor is no socket.
-        passed.set_inheritable(False)
-        passed.setblocking(False)
-        if _is_listening(passed):
-            tune(passed)  # Accepted sockets inherit the options.
-        found.append(PassedSocket(names[index] if index < len(names) else "", passed))
-    return found
-
-
-def take_predecessor(passed: list[PassedSocket]) -> socket.socket | None:
-    """Removes the socket that leads to the predecessor from the passed sockets. Returns None if there is none."""
-    for each in passed:
-        if each.name == PREDECESSOR and each.socket.family == socket.AF_UNIX:
-            passed.remove(each)
-            return each.socket
-    return None
-
-
 def _take_nodes(unused: list[PassedSocket]) -> dict[int, list[socket.socket]]:
     """Removes the listening sockets of a gateway's ports for its brokers from `unused`. Returns them by node id."""
     numbers = {int(found[1]) for each in unused if (found := NODE.fullmatch(each.name))}
@@ -208,23 +165,14 @@ def _take_nodes(unused: list[PassedSocket]) -> dict[int, list[socket.socket]]:
 
 def _take(unused: list[PassedSocket], chosen: list[PassedSocket]) -> list[socket.socket]:
     """Removes the chosen sockets that listen for TCP connections from `unused`, and returns them."""
-    chosen = [each for each in chosen if _is_listening(each.socket)]
+    chosen = [each for each in chosen if is_listening(each.socket)]
     unused[:] = [each for each in unused if each not in chosen]
     return [each.socket for each in chosen]
 
 
-def _is_listening(sock: socket.socket) -> bool:
-    if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
-        return False
-    try:
-        return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-    except OSError:
-        return False
-
-
 def is_bound_to(sock: socket.socket, address: Address) -> bool:
     """Whether a socket listens on an address. All wildcards are equal: systemd listens on `[::]` for a port alone."""
-    if not _is_listening(sock):
+    if not is_listening(sock):
         return False
     host, port = sock.getsockname()[:2]
     if port != address.port:

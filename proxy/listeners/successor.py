@@ -14,7 +14,7 @@ from typing import Self
 
 import trio
 
-from group_sidecar.proxy.listeners.ports import FIRST_PASSED_FD, PREDECESSOR, PassedSocket
+from group_sidecar.proxy.listeners.passed_sockets import FIRST_PASSED_FD, PREDECESSOR, PassedSocket
 from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.os_errors import reason_of
 

@@ -23,9 +23,9 @@ from group_sidecar.coordinator.model.facts import (
     SlowestMember,
 )
 from group_sidecar.metrics.flight_recorder import MAX_FACTS_PER_GROUP, FlightRecorder, timeline_entry
+from group_sidecar.metrics.rebalance_explanation import why
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.refusal_totals import MAX_RUNS_PER_GROUP, RUN_SECONDS
-from group_sidecar.metrics.why import why
 from tests.metrics.metrics_world import rebalanced
 
 PLENTY = 1 << 30

@@ -1,20 +1,15 @@
 """Passed sockets: which port gets which of them. tests/proxy/test_systemd.py passes them to a process."""
 
-import fcntl
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
-from group_sidecar.proxy.listeners import ports
-from group_sidecar.proxy.listeners.ports import OpenPorts, PassedSocket, listen, open_ports, passed_sockets
+from group_sidecar.proxy.listeners.passed_sockets import PassedSocket
+from group_sidecar.proxy.listeners.ports import OpenPorts, listen, open_ports
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.fakes import ANY_PORT
-
-UNUSED_FD = 800
-"""This descriptor and the next ones are not open in a test run."""
 
 
 @pytest.fixture
@@ -98,24 +93,3 @@ def test_shut_down_listener_is_unusable(stack: ExitStack) -> None:
     assert ports.unusable() == []
     ports.listeners["TWO"][0].shutdown(socket.SHUT_RDWR)
     assert ports.unusable() == ["TWO"]
-
-
-@pytest.mark.parametrize(
-    "environment",
-    [{}, {"LISTEN_FDS": "1"}, {"LISTEN_PID": "1", "LISTEN_FDS": "1"}, {"LISTEN_PID": "x", "LISTEN_FDS": "1"}],
-)
-def test_sockets_of_other_processes_are_ignored(environment: dict[str, str]) -> None:
-    """Nothing is passed if LISTEN_PID is not the id of this process."""
-    assert passed_sockets(environment) == []
-
-
-def test_too_large_number_ends_at_the_first_gap(monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> None:
-    """Descriptors after the first one that is not open are not tried, however large LISTEN_FDS is."""
-    first = passed(stack, "").socket
-    number = fcntl.fcntl(first.fileno(), fcntl.F_DUPFD, UNUSED_FD)
-    os.dup2(first.fileno(), number + 2)
-    stack.callback(os.close, number + 2)
-    monkeypatch.setattr(ports, "FIRST_PASSED_FD", number)
-    [found] = passed_sockets({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "3"})
-    stack.enter_context(found.socket)
-    assert found.socket.fileno() == number

@@ -9,7 +9,8 @@ import trio
 from structlog.testing import capture_logs
 
 from group_sidecar.proxy.listeners import successor
-from group_sidecar.proxy.listeners.ports import PassedSocket, listen
+from group_sidecar.proxy.listeners.passed_sockets import PassedSocket
+from group_sidecar.proxy.listeners.ports import listen
 from group_sidecar.proxy.listeners.successor import Successor, SuccessorFailed, command_line, start_successor
 from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.proxy.fakes import ANY_PORT

@@ -1,6 +1,6 @@
 """Which versions of each API the broker offers, and which versions the sidecar adds.
 
-`OfferedVersions` answers every question that depends on the broker's ApiVersions alone. `added_versions` has the rule
+`BrokerVersions` answers every question that depends on the broker's ApiVersions alone. `added_versions` has the rule
 for the versions that the sidecar adds. `handlers.api_versions` builds the ApiVersions replies for clients.
 """
 
@@ -15,7 +15,7 @@ _FETCH_OF_0_10_1 = (0, 3)
 _FETCH_ALL = (0, 2)  # OffsetFetch.
 
 
-class OfferedVersions:
+class BrokerVersions:
     """The versions that one broker offers, as far as they are known.
 
     Args:

@@ -17,8 +17,8 @@ from group_sidecar.coordinator.model.facts import (
     SlowestMember,
 )
 from group_sidecar.metrics.flight_recorder import FlightRecorder, timeline_entry
+from group_sidecar.metrics.rebalance_explanation import why
 from group_sidecar.metrics.refusal_totals import MAX_RUNS_PER_GROUP
-from group_sidecar.metrics.why import why
 
 HOUR = 3600.0
 THREE = MemberInfo(member_id="m3", client_id="consumer-3", client_host="/10.0.0.7")
