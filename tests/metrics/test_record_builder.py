@@ -35,6 +35,7 @@ from group_sidecar.metrics.records import (
     LogEnd,
     Member,
     Rebalance,
+    Record,
     Refusal,
 )
 from tests.metrics.metrics_world import CoordinatorCopy, visits_of
@@ -217,7 +218,7 @@ def test_non_finite_samples_are_left_out() -> None:
 def test_idle_sidecar_has_heartbeat() -> None:
     """A snapshot without groups consists of a heartbeat."""
     (record,) = RecordBuilder("broker-1").snapshot((), (), {}, now=3.0)
-    assert record is not None
+    assert isinstance(record, Record)
     assert (record.envelope.kind, record.envelope.sidecar, record.envelope.version) == ("heartbeat", "broker-1", 1)
 
 
@@ -229,7 +230,7 @@ def test_records_are_numbered_without_gaps() -> None:
     snapshot = record_builder.snapshot([None, *stands], STANDING.log_ends.items(), {}, now=20.0)
     records = [
         *record_builder.records_of([started, COMPLETED, replace(COMPLETED, at=11.0)], now=12.0),
-        *(record for record in snapshot if record is not None),
+        *(record for record in snapshot if isinstance(record, Record)),
     ]
     assert [record.envelope.seq for record in records] == [1, 2, 3, 4, 5, 6, 7]
     assert {record.envelope.boot for record in records} == {record_builder.boot}

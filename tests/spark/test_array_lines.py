@@ -20,6 +20,7 @@ from group_sidecar.metrics.records import (
     ARRAY_RECORDS,
     ARRAY_VERSION,
     GREATEST,
+    KINDS,
     VERSION,
     ArrayEnvelope,
     Commit,
@@ -29,6 +30,7 @@ from group_sidecar.metrics.records import (
     LogEnd,
     Member,
     Record,
+    array_columns,
     timestamp,
 )
 from group_sidecar.spark import line_parsing, line_sources
@@ -183,7 +185,7 @@ def numbers_of(line: str) -> range:
     return range(cells["seq"], cells["seq"] + cells.get("count", 1))
 
 
-def array(kind: str = "commit", **changes: Any) -> str:
+def array(kind: Any = "commit", **changes: Any) -> str:
     """The array line of two records with these changes, in `columns` or else in the envelope. `...` leaves one out."""
     arrays: dict[str, Any] = {
         "observed_at": ["2025-01-31T11:59:00.000Z", "2025-01-31T11:58:00.000Z"],
@@ -200,8 +202,8 @@ def array(kind: str = "commit", **changes: Any) -> str:
         "members": [0, 1],
         "max_size": [None, 5],
     }
-    own = {"commit": Commit, "group": Group, "log_end": LogEnd}.get(kind, Commit)
-    used = {"observed_at", *(own.__dataclass_fields__)}
+    own = KINDS[kind] if KINDS.get(kind) in ARRAY_BODIES else Commit
+    used = {column.name for column in array_columns(own)}
     envelope: dict[str, Any] = {
         "version": 2, "kind": kind, "sidecar": "a", "boot": "1", "seq": 1, "count": 2,
         "emitted_at": "2025-01-31T11:59:00.250Z",
@@ -347,7 +349,7 @@ def test_array_line_of_other_fault_stays_whole(
     """A requeue of other faults keeps an array line that is valid now as one line, under its old fault."""
     monkeypatch.setattr("group_sidecar.spark.ingest.TABLES", {"sidecars": TABLES["sidecars"]})
     store = Store(spark, str(tmp_path))
-    hour = {"observed_at": ["2025-01-31T02:00:00.000Z"] * 2, "emitted_at": "2025-01-31T02:00:00.000Z"}
+    hour: dict[str, Any] = {"observed_at": ["2025-01-31T02:00:00.000Z"] * 2, "emitted_at": "2025-01-31T02:00:00.000Z"}
     later, early = array(**hour), line(emitted_at="2025-01-31T01:00:00.000Z", observed_at="2025-01-31T00:59:00.000Z")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_parsing, "VERSION", 0)
