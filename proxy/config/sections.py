@@ -184,7 +184,7 @@ class Journal(Section):
     IDEMPOTENT_WRITE on the cluster."""
     contract_version: WholeNumber = Field(default=1, ge=1, le=2)
     """How records are written: 1 for one record on each line, 2 for up to 500 records of a snapshot on a line, which
-    takes a quarter of the space. Upgrade the Spark job before you set 2."""
+    takes about a quarter of the bytes before compression. Upgrade the Spark job before you set 2."""
     interval_seconds: Interval = 10
     """Seconds between two snapshots of the current state, and between two writes to the folder."""
     segment_bytes: Positive = 8_388_608
