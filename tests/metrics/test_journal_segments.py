@@ -79,7 +79,7 @@ def array(first: int, count: int) -> ArrayLine:
 
 def test_array_line_counts_as_its_records(tmp_path: Path) -> None:
     """Records are counted when they are written and when they are dropped, not lines. The queue is limited by them."""
-    most = len(array(1, 9).to_line()) + LINE
+    most = len(array(1, 9).to_line() + record(10).to_line())
     journal = JournalSegments(tmp_path, "b", queue_records=20, segment_bytes=most, total_bytes=2 * most)
     for line in (array(1, 9), record(10), array(11, 10), record(21)):
         journal.append(line)

@@ -1,5 +1,6 @@
 """Records that are built from facts and snapshots."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -274,7 +275,7 @@ def test_array_lines_are_full_and_let_others_run() -> None:
     lines = snapshot_of(2, large_copy(2, 1001))
     assert [line.count for line in lines if line] == [1, *[500] * 6, 2, 2, 1]
     steps = "".join("-" if line is None else "#" for line in lines)
-    assert "#---------#" in steps
+    assert re.search("#-{9,11}#", steps)
     assert len(steps) >= sum(line.count for line in lines if line) / 50
 
 
