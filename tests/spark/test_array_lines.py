@@ -226,6 +226,7 @@ GOOD = (
     array(seq=GREATEST - 1),
     # The columns of other kinds, and those of a single record, are ignored.
     array(columns={**json.loads(array())["columns"], "members": [-1], "protocol": [None]}),
+    array(columns={**json.loads(array())["columns"], "members": [1, 2, 3]}),
     json.dumps({**json.loads(array()), "observed_at": "2999-01-01T00:00:00.000Z", "offset": -1, "topic": "other"}),
 )
 
