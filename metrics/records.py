@@ -364,8 +364,8 @@ arrays are the first record, the second values are the second record, and so on.
 null, values may be null. Such an array may also be null or missing. The sidecar writes records of other kinds, and
 records that may be invalid, on lines of version {VERSION}. So a journal has lines of both versions.
 
-An array line stands for the same records as `count` lines of version {VERSION}. `seq` is the number of the first record,
-and each following record has the next number. If one record is invalid, the whole line is invalid.
+An array line stands for the same records as `count` lines of version {VERSION}. `seq` is the number of the first
+record, and each following record has the next number. If one record is invalid, the whole line is invalid.
 
 This array line has two records. It is folded here:
 
