@@ -335,6 +335,18 @@ def test_rejected_batch_is_dropped(code: int) -> None:
     assert stage.producer.records_dropped == {"queue_full": 0, "too_large": 0, "refused": 1}
 
 
+def test_sequence_numbers_count_messages() -> None:
+    """An array line is one message, so it takes one sequence number, however many records it has."""
+    stage = Stage(batch_bytes=1)
+    stage.tell_array(23)
+    stage.tell(1)
+    stage.tell_array(5)
+    stage.send_all()
+    assert list(stage.topic.partitions[0].producers[1].batches) == [(0, 0), (1, 1), (2, 2)]
+    assert (stage.topic.seqs, stage.topic.ids) == ([*range(1, 30)], 1)
+    assert (stage.producer.records_written, stage.producer.unsettled_count) == (29, 0)
+
+
 def test_oversized_array_line_is_halved() -> None:
     """An array line that the topic does not accept is halved until it fits, and every record arrives in order."""
     stage = Stage()
@@ -346,6 +358,7 @@ def test_oversized_array_line_is_halved() -> None:
     assert stage.topic.seqs == [*range(1, 26)]
     assert stage.producer.records_written == 25
     assert sum(stage.producer.records_dropped.values()) == 0
+    assert stage.topic.ids == 1
 
 
 def test_array_line_that_no_topic_accepts_is_dropped() -> None:
