@@ -183,8 +183,9 @@ class Journal(Section):
     The user of `own_connection` needs the operations DESCRIBE and WRITE on the topic, and before Kafka 3.0 also
     IDEMPOTENT_WRITE on the cluster."""
     contract_version: WholeNumber = Field(default=1, ge=1, le=2)
-    """How records are written: 1 for one record on each line, 2 for up to 500 records of a snapshot on a line, which
-    takes about a quarter of the bytes before compression. Upgrade the Spark job before you set 2."""
+    """The version of the record contract. 1 writes each record on a line of its own. 2 writes up to 500 records of a
+    snapshot on one line, which takes about a quarter of the bytes before compression. Upgrade the Spark job before you
+    set 2."""
     interval_seconds: Interval = 10
     """Seconds between two snapshots of the current state, and between two writes to the folder."""
     segment_bytes: Positive = 8_388_608
