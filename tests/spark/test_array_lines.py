@@ -215,6 +215,14 @@ def array(kind: Any = "commit", **changes: Any) -> str:
     return json.dumps({name: cell for name, cell in envelope.items() if cell is not ...})
 
 
+def log_ends(count: int, faulty: int | None = None) -> str:
+    """The array line of so many log ends. The offset at the place `faulty` is out of range."""
+    offsets = [-1 if place == faulty else 1 for place in range(count)]
+    observed_at = ["2025-01-31T11:59:00.000Z"] * count
+    return array("log_end", count=count, observed_at=observed_at, topic=["t"] * count, partition=[1] * count,
+                 offset=offsets)  # fmt: skip
+
+
 GOOD = (
     array(),
     array("group"),
@@ -240,6 +248,8 @@ DAMAGED = {
     array(offset=[42, 4.5]): "wrong_type",
     array(offset=42): "wrong_type",
     array(offset={"a": 1}): "wrong_type",
+    array(offset={}): "wrong_type",
+    array(offset=[{}, 43]): "wrong_type",
     array(offset=[[42], 43]): "wrong_type",
     array(offset=[42, 2**63]): "wrong_type",
     array(observed_at=["2025-01-31T11:59:00.000Z", "yesterday"]): "wrong_type",
@@ -278,8 +288,10 @@ DAMAGED = {
     # A line without records must not vanish.
     array("log_end", count=0, observed_at=[], topic=[], partition=[], offset=[]): "out_of_range",
     array("log_end", count=-1): "missing_column",
-    array("log_end", count=501, observed_at=["2025-01-31T11:59:00.000Z"] * 501, topic=["t"] * 501,
-          partition=[1] * 501, offset=[1] * 501): "out_of_range",
+    log_ends(500, 499): "out_of_range",
+    log_ends(10_001): "out_of_range",
+    array("log_end", count=500, offset=[1] * 10_001): "missing_column",
+    log_ends(501): "out_of_range",
     array(observed_at=["2025-01-31T11:59:00.000Z", "2999-01-01T00:00:00.000Z"]): "in_future",
     array(emitted_at="2025-01-31T12:05:00.001Z"): "in_future",
     array(emitted_at="2025-01-30T11:59:59.999Z"): "too_old",
