@@ -177,6 +177,7 @@ class ArrayBuilder:
         """Adds a record. Returns whether the line is full."""
         self.rows.append(row)
         body = row[1]
+        # A character takes at least one byte. `take` splits lines that are too long because characters take more.
         self._characters += sum(len(getattr(body, name)) for name in _TEXTS[type(body)])
         return len(self.rows) >= ARRAY_RECORDS or self._characters >= ARRAY_LINE_BYTES
 
