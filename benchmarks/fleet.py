@@ -20,13 +20,13 @@ import pyarrow as pa
 from benchmarks.fleet_check import differences, wrong
 from benchmarks.fleet_cost import Cost, bytes_below, cost
 from benchmarks.fleet_plan import Measured, plan_lines
-from benchmarks.fleet_records import begin, fleet_of_one_hour, write
+from benchmarks.fleet_records import add_late_lines, begin, fleet_of_one_hour, write
 from benchmarks.fleet_shape import Fleet, Shape
 from benchmarks.fleet_stream import StreamFootprint, kept
 from benchmarks.fleet_truth import Truth
+from benchmarks.fleet_versions import version_lines
 from benchmarks.markdown_tables import NOTHING, figure, table
 from benchmarks.section import Section
-from group_sidecar.metrics.records import Record
 
 PANDAS_BYTES = 1_500
 """Estimated bytes per record that pandas needs, for the first run. pandas is not run without enough memory."""
@@ -111,7 +111,7 @@ def row(folder: Path, name: str, fleet: Fleet, pandas_bytes: float) -> Row:
     truth = write(segments, fleet)
     command = [sys.executable, "-m", "group_sidecar.spark", "run", "--input", str(segments), "--output", str(store)]
     spark = cost(command, folder / "spark.log")
-    _add_late_lines(segments, fleet)
+    add_late_lines(segments, fleet)
     late = cost(command, folder / "late.log")
     faults = wrong(store, Shape(fleet), truth)
     pandas = alone = None
@@ -129,18 +129,6 @@ def _by_pandas(reader: str, folder: Path, faults: list[str]) -> Cost:
     found = cost(command, folder / f"{reader}.log")
     faults += (f"{reader}: {each}" for each in differences(folder / "store", answers))
     return found
-
-
-def _add_late_lines(segments: Path, fleet: Fleet) -> None:
-    """Repeats the first line of each hour. It is a duplicate, but every hour has to be computed again."""
-    lines: dict[str, bytes] = {}
-    for path in sorted(segments.glob("kafka-0000/segment-*.jsonl")):
-        with path.open("rb") as file:
-            line = file.readline()
-        lines.setdefault(Record.from_line(line).envelope.emitted_at[:13], line)
-    if len(lines) != fleet.hours:
-        raise RuntimeError(f"the first sidecar's records are of {len(lines)} hours, not of {fleet.hours}")
-    (segments / "segment-late.jsonl").write_bytes(b"".join(lines.values()))
 
 
 def _compressed(segments: Path) -> float:
@@ -302,6 +290,10 @@ def measure(quick: bool, millions: Sequence[int] = ()) -> Section:
         "### What a stream keeps",
         "",
         *stream_lines(found, truth),
+        "",
+        "### Both versions of the contract",
+        "",
+        *version_lines(plan.per_hour),
         "",
         "### A plan for 1,000 brokers and 100,000 groups",
         "",

@@ -259,6 +259,18 @@ def write(folder: Path, fleet: Fleet, processes: int | None = None) -> Truth:
     return truth
 
 
+def add_late_lines(segments: Path, fleet: Fleet) -> None:
+    """Repeats the first line of each hour. It is a duplicate, but every hour has to be computed again."""
+    lines: dict[str, bytes] = {}
+    for path in sorted(segments.glob("kafka-0000/segment-*.jsonl")):
+        with path.open("rb") as file:
+            line = file.readline()
+        lines.setdefault(Record.from_line(line).envelope.emitted_at[:13], line)
+    if len(lines) != fleet.hours:
+        raise RuntimeError(f"the first sidecar's records are of {len(lines)} hours, not of {fleet.hours}")
+    (segments / "segment-late.jsonl").write_bytes(b"".join(lines.values()))
+
+
 def fleet_of_one_hour(records: int, **others: int) -> Fleet:
     """Returns a fleet that writes about `records` records per hour, in the proportions of the default fleet."""
     usual = Fleet(begin=0)

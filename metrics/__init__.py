@@ -10,6 +10,7 @@ The package only observes. It does no network I/O and changes nothing in the coo
 - `collector`, `detail_rows`, `exposition`: a scrape, its rows per group and partition, and its text formats
 - `group_snapshot`: one walk over all groups, for scrapes, pages and records
 - `flight_recorder`, `refusal_totals`, `rebalance_explanation`: the latest facts of each group, and why it rebalanced
-- `records`, `record_builder`, `journal_segments`: the record contract, how facts become records, and the files on disk
+- `records`, `array_lines`: the record contract, and lines with many records
+- `record_builder`, `journal_segments`: how facts become records, and the files on disk
 - `records_schema`: the record contract as a JSON Schema; docs/records.schema.json is generated from it
 """

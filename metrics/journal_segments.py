@@ -1,4 +1,4 @@
-"""Writes the records of the journal to disk, in segments of JSON lines.
+"""Writes the lines of the journal to disk, in segments.
 
 `JournalSegments` has a bounded queue in memory, rotates the segments, limits their total size and age, and counts
 written and dropped records. `append` never waits for the disk. `write` does not raise disk errors. It counts them, and
@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
-from group_sidecar.metrics.records import Record
+from group_sidecar.metrics.array_lines import Line, record_count
 
 QUEUE_FULL = "queue_full"
 """Why a record was dropped: the queue was full."""
@@ -51,26 +51,26 @@ class Segment:
         self._file = path.open("xb")
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
-    def write(self, records: Sequence[Record], limit: int) -> int:
-        """Writes records until the segment would exceed `limit` bytes, and returns the number of written records.
+    def write(self, lines: Sequence[Line], limit: int) -> int:
+        """Writes lines until the segment would exceed `limit` bytes, and returns the number of written lines.
 
-        An empty segment gets at least one record.
+        An empty segment gets at least one line.
         """
-        lines: list[bytes] = []
+        encoded: list[bytes] = []
         size = self.size
-        for record in records:
-            line = record.to_line()
+        for each in lines:
+            line = each.to_line()
             if size and size + len(line) > limit:
                 break
-            lines.append(line)
+            encoded.append(line)
             size += len(line)
-        self._file.write(b"".join(lines))
+        self._file.write(b"".join(encoded))
         self._file.flush()
         if os.fstat(self._file.fileno()).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, "removed while it was written", str(self.path))
         self.size = size
-        self.records += len(lines)
-        return len(lines)
+        self.records += sum(line.count for line in lines[: len(encoded)])
+        return len(encoded)
 
     def seal(self) -> None:
         """Makes the segment durable, and visible to readers."""
@@ -172,8 +172,9 @@ class JournalSegments:
         self._clock = clock
 
         self._lock = Lock()
-        self._queue: list[Record] = []
-        self._in_hand: list[Record] = []
+        self._queue: list[Line] = []
+        self._in_hand: list[Line] = []
+        self._held = 0
         self._segment: Segment | None = None
         self._number = 0
 
@@ -183,13 +184,14 @@ class JournalSegments:
         self.failures = 0
         self.failure: OSError | None = None
 
-    def append(self, record: Record) -> None:
-        """Queues a record, or drops and counts it if the queue is full. Never waits for the disk."""
+    def append(self, line: Line) -> None:
+        """Queues a line, or drops it and counts its records if the queue is full. Never waits for the disk."""
         with self._lock:
-            if len(self._queue) + len(self._in_hand) < self._queue_records:
-                self._queue.append(record)
+            if self._held + line.count <= self._queue_records:
+                self._queue.append(line)
+                self._held += line.count
             else:
-                self.records_dropped[QUEUE_FULL] += 1
+                self.records_dropped[QUEUE_FULL] += line.count
 
     def due(self, now: float) -> bool:
         """Whether `write` has work: queued records, or a segment that is old enough to be sealed."""
@@ -227,8 +229,11 @@ class JournalSegments:
         while self._in_hand:
             segment = self._segment or self._open(now)
             count = segment.write(self._in_hand, self._segment_bytes)
-            del self._in_hand[:count]
-            self.records_written += count
+            records = sum(line.count for line in self._in_hand[:count])
+            with self._lock:
+                del self._in_hand[:count]
+                self._held -= records
+            self.records_written += records
             self.last_flush = now
             if self._in_hand:
                 self._seal()
@@ -284,6 +289,6 @@ class JournalSegments:
     def _drop(self, path: Path, reason: str) -> None:
         # A collector of segments may have moved the file away meanwhile. No record is lost in this case.
         with suppress(FileNotFoundError):
-            records = path.read_bytes().count(b"\n")
+            records = record_count(path.read_bytes())
             path.unlink()
             self.records_dropped[reason] += records

@@ -4,9 +4,10 @@ The module declares the envelope and the kinds of records, with the type and the
 records to lines and back. It imports only the standard library, because it is the only module that `spark/` shares with
 the sidecar.
 
-A line is a flat object with the columns of the envelope and the columns of the record's kind. A column that several
-kinds have has one type in all of them, so one schema reads every line. Readers ignore unknown columns. A change that
-would mislead a reader that ignores it must increase `VERSION`.
+A line of version 1 is a flat object with the columns of the envelope and the columns of the record's kind. A column
+that several kinds have has one type in all of them, so one schema reads every line. A line of version 2, an array line,
+has up to `ARRAY_RECORDS` records of one kind. Readers ignore unknown columns. A change that would mislead a reader that
+ignores it needs a new version.
 
 ``python -m group_sidecar.metrics.records`` prints this contract as Markdown: docs/records.md.
 """
@@ -20,7 +21,13 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, ClassVar, NewType, TypeVar, get_args, get_origin, get_type_hints
 
 VERSION = 1
-"""The version of this contract."""
+"""The version of a line that is one record."""
+
+ARRAY_VERSION = 2
+"""The version of a line that has many records of one kind."""
+
+ARRAY_RECORDS = 500
+"""The largest number of records in an array line."""
 
 Timestamp = NewType("Timestamp", str)
 """A time as ISO 8601 in UTC with milliseconds, for instance ``2025-01-31T09:30:00.250Z``."""
@@ -58,7 +65,7 @@ class Note:
 class Envelope:
     """The columns that every record has."""
 
-    version: Annotated[int, Note("Version of this contract.", 1)]
+    version: Annotated[int, Note("Version of the contract that the line follows.", 1)]
     kind: Annotated[str, Note("Kind of the record. It determines the other columns.")]
     sidecar: Annotated[str, Note("Id of the sidecar.")]
     boot: Annotated[str, Note("Id of one start of the sidecar: a UUID as 32 hexadecimal digits.")]
@@ -70,6 +77,19 @@ class Envelope:
         Note("When the sidecar observed the reported fact. In a snapshot, this is often before emitted_at."),
     ]
     emitted_at: Annotated[Timestamp, Note("When the record was made.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayEnvelope:
+    """The columns that every array line has, besides `columns`."""
+
+    version: Annotated[int, Note("Version of the contract that the line follows.", 1)]
+    kind: Annotated[str, Note("Kind of all records of the line: group, commit or log_end.")]
+    sidecar: Annotated[str, Note("Id of the sidecar.")]
+    boot: Annotated[str, Note("One start of that sidecar: a UUID as 32 hexadecimal digits.")]
+    seq: Annotated[int, Note("Number of the first record. The next record has the next number, and so on.", 1)]
+    count: Annotated[int, Note("Number of records, which is the length of each array in `columns`.", 1)]
+    emitted_at: Annotated[Timestamp, Note("When the records were made.")]
 
 
 class Body:
@@ -195,6 +215,8 @@ class Member(Body):
 
 
 BODIES: tuple[type[Body], ...] = (Heartbeat, Group, Commit, LogEnd, Rebalance, Refusal, Audit, Member)
+ARRAY_BODIES: tuple[type[Body], ...] = (Group, Commit, LogEnd)
+"""The kinds of records that an array line may have."""
 Part = TypeVar("Part", Envelope, Body)
 KINDS: Mapping[str, type[Body]] = MappingProxyType({body.KIND: body for body in BODIES})
 
@@ -221,13 +243,23 @@ def _columns(cls: type) -> tuple[Column, ...]:
     return tuple(_column(field.name, hints[field.name]) for field in fields(cls))
 
 
-_PARTS: tuple[type[Envelope | Body], ...] = (Envelope, *BODIES)
+AnyPart = type[Envelope | ArrayEnvelope | Body]
+"""The class of an envelope, or of a kind of record."""
+_PARTS: tuple[AnyPart, ...] = (Envelope, ArrayEnvelope, *BODIES)
 _COLUMNS = {cls: _columns(cls) for cls in _PARTS}
 
 
-def columns(cls: type[Envelope | Body]) -> tuple[Column, ...]:
-    """Returns the columns of the envelope or of a kind of record, in the order in which they are written."""
+def columns(cls: AnyPart) -> tuple[Column, ...]:
+    """Returns the columns of an envelope or of a kind of record, in the order in which they are written."""
     return _COLUMNS[cls]
+
+
+_OBSERVED_AT = next(column for column in _COLUMNS[Envelope] if column.name == "observed_at")
+
+
+def array_columns(body: type[Body]) -> tuple[Column, ...]:
+    """Returns the columns that are arrays in an array line of this kind, in the order in which they are written."""
+    return (_OBSERVED_AT, *columns(body))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +268,20 @@ class Record:
 
     envelope: Envelope
     body: Body
+
+    @property
+    def count(self) -> int:
+        """The number of records of the line, which is 1."""
+        return 1
+
+    @property
+    def emitted_at(self) -> Timestamp:
+        """When the record was made."""
+        return self.envelope.emitted_at
+
+    def halves(self) -> "tuple[Record, ...]":
+        """Returns no lines, because a single record cannot be halved."""
+        return ()
 
     def to_line(self) -> bytes:
         """Returns the record as one line of JSON in UTF-8, with its line end. Never raises if all types are right."""
@@ -287,27 +333,56 @@ _INTRODUCTION = f"""\
 
 Generated by `python -m group_sidecar.metrics.records`; do not edit.
 
-Version {VERSION} of the contract. A record is one JSON object on a line of its own, in UTF-8. The object is flat: it
-has the columns of the envelope and the columns of the record's kind. Readers ignore columns that they do not know.
+A line is one JSON object in UTF-8. The column `version` is the version of the contract that the line follows. A line of
+version {VERSION} is one record. Its object is flat: it has the columns of the envelope and the columns of the record's
+kind. A line of version {ARRAY_VERSION} has many records: see [Array lines](#array-lines). Readers ignore columns that
+they do not know.
+
 Types are those of Spark. A TIMESTAMP is a string, ISO 8601 in UTC with milliseconds: `{timestamp(0)}`.
 Every record has all columns of its kind. Only columns with "or null" in their type may be null. Records of older
 sidecars lack columns that were added later. Readers set these columns to null. "Minimum" is the smallest value that a
 column may have. No number is greater than 2^48.
 No `emitted_at` is before {EARLIEST}, and no `observed_at` before {EARLIEST_OBSERVATION}.
 
-`sidecar`, `boot` and `seq` together identify one record. Two lines with the same three values are the same record.
+`sidecar`, `boot` and `seq` together identify one record. Two records with the same three values are the same record.
 
 The kinds `heartbeat`, `group`, `commit` and `log_end` are a snapshot of the current state. A sidecar writes a snapshot
 every `journal.interval_seconds`, whether or not anything has changed. All its records have the same `emitted_at`. The
 other kinds are events. Each event is written once, when it happens.
 
-[records.schema.json](records.schema.json) has the same contract as a JSON Schema, for one record
+[records.schema.json](records.schema.json) has the same contract as a JSON Schema, for one line
 (`python -m group_sidecar.metrics.records_schema` writes it).
 
-In a topic, each record is a message. The message's value is the line without the line end. Its key is the sidecar's id,
-and its timestamp is `emitted_at`. All records of one boot are in one partition and in order, as long as the leader of
-the partition does not change.
+In a topic, each line is a message. The message's value is the line without the line end. Its key is the sidecar's id,
+and its timestamp is `emitted_at`. All lines of one boot are in one partition and in order, as long as the leader of the
+partition does not change.
 """
+
+_ARRAY_LINES = f"""\
+## Array lines
+
+A sidecar with `journal.contract_version: {ARRAY_VERSION}` writes the kinds {{kinds}} on array lines.
+An array line has up to {ARRAY_RECORDS} records of one kind. The line's envelope has the columns that its records share.
+`columns` is an object with one array for each column of the kind, and one for `observed_at`. The first values of all
+arrays are the first record, the second values are the second record, and so on. In the array of a column that may be
+null, values may be null. Such an array may also be null or missing. The sidecar writes records of other kinds, and
+records that may be invalid, on lines of version {VERSION}. So a journal has lines of both versions.
+
+An array line stands for the same records as `count` lines of version {VERSION}. `seq` is the number of the first
+record, and each following record has the next number. If one record is invalid, the whole line is invalid.
+
+This array line has two records. It is folded here:
+
+```json
+{{example}}
+```
+
+An array line has `columns` and this envelope:
+"""
+_EXAMPLE = """\
+{"version":2,"kind":"log_end","sidecar":"broker-1","boot":"0123456789abcdef0123456789abcdef","seq":7,"count":2,
+"emitted_at":"2025-01-31T09:30:01.000Z","columns":{"observed_at":["2025-01-31T09:30:00.250Z",
+"2025-01-31T09:30:00.250Z"],"topic":["orders","orders"],"partition":[0,1],"offset":[50,61]}}"""
 
 
 def contract_markdown() -> str:
@@ -325,9 +400,13 @@ def _paragraphs() -> Iterator[str]:
         yield ""
         yield (body.__doc__ or "").strip()
         yield from _table(body)
+    yield ""
+    kinds = " and ".join((", ".join(f"`{body.KIND}`" for body in ARRAY_BODIES[:-1]), f"`{ARRAY_BODIES[-1].KIND}`"))
+    yield _ARRAY_LINES.format(kinds=kinds, example=_EXAMPLE).rstrip()
+    yield from _table(ArrayEnvelope)
 
 
-def _table(cls: type[Envelope | Body]) -> Iterator[str]:
+def _table(cls: AnyPart) -> Iterator[str]:
     yield ""
     yield "| column | type | minimum | meaning |"
     yield "|---|---|---|---|"

@@ -1,7 +1,7 @@
 """The record contract as a JSON Schema, draft 2020-12, for programs that read or write records without this project.
 
 The schema is made from the columns that `records` declares. It describes one line of a journal and the value of one
-message of the topic.
+message of the topic. A line has one record (version 1) or many records of one kind (version 2).
 
 ``python -m group_sidecar.metrics.records_schema`` prints the schema: docs/records.schema.json.
 """
@@ -14,22 +14,28 @@ from types import MappingProxyType
 from typing import Any
 
 from group_sidecar.metrics.records import (
+    ARRAY_BODIES,
+    ARRAY_RECORDS,
+    ARRAY_VERSION,
     BODIES,
     EARLIEST,
     EARLIEST_OBSERVATION,
     GREATEST,
     KINDS,
     VERSION,
+    AnyPart,
+    ArrayEnvelope,
     Body,
     Column,
     Envelope,
+    array_columns,
     columns,
 )
 
 JsonSchema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-IDENTIFIER = f"urn:kafka-group-sidecar:records:{VERSION}"
+IDENTIFIER = f"urn:kafka-group-sidecar:records:{ARRAY_VERSION}"
 """The `$id` of the schema. It is a name and no address: nobody has to fetch it."""
 
 _TIMESTAMP_PATTERN = (
@@ -49,31 +55,45 @@ _TYPES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 _BOUNDED = ("integer", "number")
 
 _DESCRIPTION = f"""\
-One record: a line of a journal without its line end, or the value of a message of the topic. docs/records.md \
-describes the contract. Columns that the schema does not name are allowed, and readers ignore them. A column that may \
-be null may also be missing, as in records of older sidecars. A column that only other kinds have may be there, with \
-its type or null, and is ignored. Four rules cannot be expressed here: an integer is written without fraction and \
-exponent, a timestamp is of a day that exists, no emitted_at is before {EARLIEST}, and no observed_at is before \
-{EARLIEST_OBSERVATION}."""
+A line of a journal without its line end, or the value of a message of the topic. docs/records.md describes the \
+contract. Columns that the schema does not name are allowed, and readers ignore them. A column that may be null may \
+also be missing, as in records of older sidecars. A column that only other kinds have may be there, with its type or \
+null, and is ignored. Six rules cannot be expressed here: an integer is written without fraction and exponent, a \
+timestamp is of a day that exists, no emitted_at is before {EARLIEST}, no observed_at is before \
+{EARLIEST_OBSERVATION}, each array of an array line has count values, and no record of an array line has a number \
+greater than {GREATEST}."""
 
 
 def json_schema() -> JsonSchema:
-    """Returns the schema of a record.
+    """Returns the schema of a line.
 
-    The columns of the envelope and the types of all columns apply to every record. The rest depends on `kind`.
+    The types of all columns apply to every line. The rest depends on `version` and `kind`.
     """
     return {
         "$schema": DIALECT,
         "$id": IDENTIFIER,
-        "title": f"Record of a sidecar, version {VERSION} of the contract",
+        "title": f"Line of a sidecar's journal, version {VERSION} or {ARRAY_VERSION} of the contract",
         "description": _DESCRIPTION,
         "type": "object",
-        "required": _required(Envelope),
-        "properties": {**_properties(Envelope), **_fixed(), **_types_of_bodies()},
-        "allOf": [_of_kind(body) for body in BODIES],
+        "required": [name for name in _required(Envelope) if name in _required(ArrayEnvelope)],
+        "properties": {
+            **_properties(Envelope),
+            **_types_of_bodies(),
+            "version": {"description": _note("version"), "enum": [VERSION, ARRAY_VERSION]},
+            "kind": {"description": _note("kind"), "enum": [*KINDS]},
+            "observed_at": {"description": _note("observed_at"), "$ref": "#/$defs/timestamp_or_null"},
+            "count": {"$ref": "#/$defs/bigint_or_null"},
+            "columns": {"type": ["object", "null"], "properties": _types_of_arrays()},
+        },
+        "if": _given("version", ARRAY_VERSION),
+        "then": {"$ref": "#/$defs/array_line"},
+        "else": {"$ref": "#/$defs/record"},
         "$defs": {
+            "record": _record(),
+            "array_line": _array_line(),
             **{body.KIND: _definition(body) for body in BODIES},
-            **{_type_name(column.sql_type): _or_null(_TYPES[column.sql_type]) for column in _body_columns()},
+            **{f"{body.KIND}_columns": _arrays(body) for body in ARRAY_BODIES},
+            **{_type_name(column.sql_type): _or_null(_TYPES[column.sql_type]) for column in _typed_columns()},
         },
     }
 
@@ -83,16 +103,67 @@ def json_schema_text() -> str:
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
-def _fixed() -> JsonSchema:
-    """Returns the columns of the envelope whose values are known, with these values."""
-    version, kind = (_described(column) for column in columns(Envelope) if column.name in ("version", "kind"))
-    return {"version": {**version, "const": VERSION}, "kind": {**kind, "enum": [*KINDS]}}
+def _note(name: str) -> str:
+    return next(column.note.text for column in columns(Envelope) if column.name == name)
 
 
-def _of_kind(body: type[Body]) -> JsonSchema:
-    # A record without `kind` would match the condition of every kind, because `properties` ignores missing columns.
-    condition = {"properties": {"kind": {"const": body.KIND}}, "required": ["kind"]}
-    return {"if": condition, "then": {"$ref": f"#/$defs/{body.KIND}"}}
+def _record() -> JsonSchema:
+    """Returns what applies to a line that is one record, besides what applies to every line."""
+    observed_at = next(column for column in columns(Envelope) if column.name == "observed_at")
+    return {
+        "description": "A line that is one record.",
+        "required": [observed_at.name],
+        "properties": {observed_at.name: _described(observed_at)},
+        "allOf": [_of_kind(body, {"$ref": f"#/$defs/{body.KIND}"}) for body in BODIES],
+    }
+
+
+def _array_line() -> JsonSchema:
+    """Returns what applies to a line with many records, besides what applies to every line."""
+    described = _properties(ArrayEnvelope)
+    return {
+        "description": f"A line with at most {ARRAY_RECORDS} records of one kind.",
+        "required": ["count", "columns"],
+        "properties": {
+            "kind": {**described["kind"], "enum": [body.KIND for body in ARRAY_BODIES]},
+            "seq": described["seq"],
+            "count": {**described["count"], "maximum": ARRAY_RECORDS},
+            "columns": {
+                "description": "One array for each column. Each array has `count` values.",
+                "type": "object",
+            },
+        },
+        "allOf": [
+            _of_kind(body, {"properties": {"columns": {"$ref": f"#/$defs/{body.KIND}_columns"}}})
+            for body in ARRAY_BODIES
+        ],
+    }
+
+
+def _of_kind(body: type[Body], then: JsonSchema) -> JsonSchema:
+    return {"if": _given("kind", body.KIND), "then": then}
+
+
+def _given(name: str, value: object) -> JsonSchema:
+    # A line without the column would match the condition, because `properties` ignores missing columns.
+    return {"properties": {name: {"const": value}}, "required": [name]}
+
+
+def _arrays(body: type[Body]) -> JsonSchema:
+    """Returns the arrays of an array line of this kind."""
+    chosen = array_columns(body)
+    return {
+        "description": f"The columns of an array line of the kind {body.KIND}.",
+        "required": [column.name for column in chosen if not column.nullable],
+        "properties": {column.name: _array(column) for column in chosen},
+    }
+
+
+def _array(column: Column) -> JsonSchema:
+    described = _described(column)
+    items = {name: each for name, each in described.items() if name != "description"}
+    array: JsonSchema = {"type": "array", "items": items, "minItems": 1, "maxItems": ARRAY_RECORDS}
+    return {"description": column.note.text, **(_or_null(array) if column.nullable else array)}
 
 
 def _definition(body: type[Body]) -> JsonSchema:
@@ -103,11 +174,11 @@ def _definition(body: type[Body]) -> JsonSchema:
     }
 
 
-def _required(part: type[Envelope | Body]) -> list[str]:
+def _required(part: AnyPart) -> list[str]:
     return [column.name for column in columns(part) if not column.nullable]
 
 
-def _properties(part: type[Envelope | Body]) -> JsonSchema:
+def _properties(part: AnyPart) -> JsonSchema:
     return {column.name: _described(column) for column in columns(part)}
 
 
@@ -115,11 +186,21 @@ def _types_of_bodies() -> JsonSchema:
     """Returns the type of every column that some kind has. Spark reads all kinds with one schema, so a column has one
     type in all of them.
     """
-    return {column.name: {"$ref": f"#/$defs/{_type_name(column.sql_type)}"} for column in _body_columns()}
+    return {column.name: _type(column) for body in BODIES for column in columns(body)}
 
 
-def _body_columns() -> Iterator[Column]:
-    return (column for body in BODIES for column in columns(body))
+def _types_of_arrays() -> JsonSchema:
+    """Returns the type of each array that an array line may have. An array has one type in all kinds."""
+    arrays = (column for body in ARRAY_BODIES for column in array_columns(body))
+    return {column.name: {"type": ["array", "null"], "items": _type(column)} for column in arrays}
+
+
+def _typed_columns() -> Iterator[Column]:
+    return (column for part in (*BODIES, Envelope) for column in columns(part))
+
+
+def _type(column: Column) -> JsonSchema:
+    return {"$ref": f"#/$defs/{_type_name(column.sql_type)}"}
 
 
 def _type_name(sql_type: str) -> str:

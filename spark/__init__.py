@@ -2,7 +2,8 @@
 
 - `cli`, `jobs`: the command line, and the work of its subcommands
 - `environment`, `spark_session`: check for PySpark and Java, and configure the Spark session
-- `line_sources`, `line_parsing`: read lines, and turn each into a record or put it into quarantine
+- `line_sources`, `line_parsing`, `array_lines`: read lines, and turn each into records or put it into quarantine
+- `duplicates`: removes duplicate records
 - `ingest`, `stream`, `progress`: write one batch to the store, run the stream of batches, and report its health
 - `requeue`: judges lines in quarantine again
 - `store`, `batch_store`, `write_attempts`, `lease`, `segment_ledger`, `filesystem`: the tables on disk

@@ -35,8 +35,8 @@ class IngestResult:
     """The outcome of one batch.
 
     Attributes:
-        records: number of lines that are records, including repeated ones.
-        quarantined: number of the other lines, by fault.
+        records: number of records, including repeated ones. A line may have many.
+        quarantined: number of the lines in quarantine, by fault.
         hours: the hours (UTC) whose tables were computed again, oldest first.
         days_dropped: number of days that were dropped because of their age.
         warnings: problems for the operator, each in one line.

@@ -143,8 +143,8 @@ def run_requeue(spark: SparkSession, options: RequeueOptions) -> None:
         done = requeue(store, options.faults, options.since, options.until)
     if done.unfinished:
         _log("warning: lines of a batch that was interrupted are left out: the next run judges them again")
-    stay = done.judged - done.records
-    _log(f"{done.judged} lines judged again: {done.records} are records now, {stay} stay in quarantine")
+    stay = done.judged - done.taken
+    _log(f"{done.judged} lines judged again: {done.taken} are records now, {stay} stay in quarantine")
 
 
 def _recover(store: Store) -> None:

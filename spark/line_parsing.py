@@ -1,4 +1,6 @@
-"""Parses lines into records. A line that is not a record goes to quarantine with its fault.
+"""Parses lines into records. A line that is not valid goes to quarantine with its fault.
+
+A line is one record, or an array line with many records (`array_lines`), which is taken or quarantined as a whole.
 
 The schema, the required columns and the bounds all come from `metrics.records`; there is no second list. Spark accepts
 any JSON value for a string column, so a number in place of a name is read as its digits.
@@ -14,6 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.metrics.records import (
+    ARRAY_BODIES,
+    ARRAY_VERSION,
     BODIES,
     EARLIEST,
     EARLIEST_OBSERVATION,
@@ -26,6 +30,7 @@ from group_sidecar.metrics.records import (
     columns,
 )
 from group_sidecar.metrics.records import Column as ContractColumn
+from group_sidecar.spark import array_lines
 
 CLOCK_SKEW = timedelta(minutes=5)
 """How far a sidecar's clock may be ahead of this job's clock. A clock further ahead would make other sidecars seem
@@ -51,17 +56,22 @@ class Fault(StrEnum):
 
 
 def record_ddl() -> str:
-    """Returns the schema of a line as Spark's DDL: the envelope's columns, then those of all kinds, each once."""
-    return ", ".join(f"`{name}` {sql_type}" for name, sql_type in _types().items())
+    """Returns the schema of a record as Spark's DDL: the envelope's columns, then those of all kinds, each once."""
+    return ", ".join(f"`{name}` {sql_type}" for name, sql_type in record_types().items())
 
 
-def _types() -> dict[str, str]:
+def record_types() -> dict[str, str]:
+    """Returns Spark's type of each column of a record, by the column's name."""
     parts: tuple[Part, ...] = (Envelope, *BODIES)
     return {column.name: column.sql_type for part in parts for column in columns(part)}
 
 
 def judged(
-    lines: DataFrame, now: Column | None = None, oldest: Column | None = None, others: Sequence[str] = ()
+    lines: DataFrame,
+    now: Column | None = None,
+    oldest: Column | None = None,
+    others: Sequence[str] = (),
+    known_fault: Column | None = None,
 ) -> DataFrame:
     """Parses lines by the contract and finds the fault of each.
 
@@ -69,12 +79,15 @@ def judged(
         lines: `value` STRING, and `arrived_at` TIMESTAMP, when the transport received the line; null if not known.
         now: the current time; the clock's time if None. Records that are later by more than `CLOCK_SKEW` are faulty.
         oldest: records made before this time are too old. If None, only the contract limits their age.
-        others: further columns of `lines` that the result has too. The contract has no columns of these names.
+        others: further columns of `lines` that the result has too. The contract has no columns of these names. Each
+            record of an array line gets a copy, so they should be small.
+        known_fault: the fault of a line, if it is known; null if the line is to be judged.
 
     Returns:
-        The columns of the contract, as far as they can be parsed, and three more: `fault` (a `Fault`; null for a
-        record), `line` (the original line; null for a record) and `arrived_at`. `arrived_at` is also null if it lies
-        before `EARLIEST` or in the future, because a file can have any date.
+        A row for each record, and a row for each line with a fault. A row has the columns of the contract, as far as
+        they can be parsed, and three more: `fault` (a `Fault`; null for a record), `line` (the original line; null for
+        a record) and `arrived_at`. `arrived_at` is also null if it lies before `EARLIEST` or in the future, because a
+        file can have any date.
     """
     options = {
         "mode": "PERMISSIVE",
@@ -84,19 +97,24 @@ def judged(
         "allowNonNumericNumbers": "false",
     }
     now = F.current_timestamp() if now is None else now
-    schema = f"{record_ddl()}, `{_UNREADABLE}` STRING"
+    schema = f"{record_ddl()}, {array_lines.DDL}, `{_UNREADABLE}` STRING"
     # `inline` makes Spark parse each line once. Otherwise Spark would parse it for each column that a condition names.
     arrived = F.when(F.col("arrived_at").between(_moment(EARLIEST), now + F.lit(CLOCK_SKEW)), F.col("arrived_at"))
     parsed = F.inline(F.array(F.from_json("value", schema, options)))
     read = lines.select("value", arrived.alias("arrived_at"), *others, parsed)
-    fault = _fault(now, oldest).alias("fault")
+    fault = _fault(now, oldest)
+    if known_fault is not None:
+        fault = F.coalesce(known_fault, fault)
     line = F.when(F.col("fault").isNotNull(), F.col("value")).alias("line")
-    return read.select("*", fault).select(*_types(), "fault", line, "arrived_at", *others)
+    lines_with_fault = read.select("*", fault.alias("fault")).select(
+        *record_types(), *array_lines.COLUMNS, "fault", line, "arrived_at", *others
+    )
+    return array_lines.expanded(lines_with_fault, tuple(record_types()), ("fault", "line", "arrived_at", *others))
 
 
 def accepted(judged: DataFrame) -> DataFrame:
     """Returns the records: the columns of the contract, and `arrived_at`."""
-    return judged.where(F.col("fault").isNull()).select(*_types(), "arrived_at")
+    return judged.where(F.col("fault").isNull()).select(*record_types(), "arrived_at")
 
 
 def quarantined(judged: DataFrame) -> DataFrame:
@@ -111,18 +129,6 @@ def quarantined(judged: DataFrame) -> DataFrame:
     return judged.where(F.col("fault").isNotNull()).select("fault", "sidecar", "line", "arrived_at")
 
 
-def deduplicated(records: DataFrame) -> DataFrame:
-    """Removes duplicate records. A record is identified by (sidecar, boot, seq).
-
-    The record keeps the earliest arrival of its lines, so results do not depend on which line Spark reads first.
-    """
-    name = ("sidecar", "boot", "seq")
-    arrived = F.min("arrived_at").alias("arrived_at")
-    # The columns come from the contract, because a Declarative Pipeline must not ask a frame for its columns.
-    rest = (F.first(column).alias(column) for column in _types() if column not in name)
-    return records.groupBy(*name).agg(*rest, arrived).select(*_types(), "arrived_at")
-
-
 def _fault(now: Column, oldest: Column | None) -> Column:
     """Returns the first fault of a line; null for a record.
 
@@ -133,21 +139,28 @@ def _fault(now: Column, oldest: Column | None) -> Column:
     no_object = unreadable & (~F.ltrim(value).startswith("{") | F.try_parse_json(value).isNull())
     future = now + F.lit(CLOCK_SKEW)
     earliest = _moment(EARLIEST) if oldest is None else F.greatest(_moment(EARLIEST), oldest)
+    is_single, is_array = F.col("version") == VERSION, F.col("version") == ARRAY_VERSION
+    first_observed, last_observed = array_lines.observed(is_array)
+    kind = F.col("kind")
+    known_kind = F.when(is_array, kind.isin(*(body.KIND for body in ARRAY_BODIES))).otherwise(kind.isin(*KINDS))
     tests = {
         Fault.NOT_JSON_OBJECT: blank | no_object,
-        Fault.UNKNOWN_VERSION: F.col("version").isNull() | (F.col("version") != VERSION),
-        Fault.UNKNOWN_KIND: F.col("kind").isNull() | ~F.col("kind").isin(*KINDS),
+        Fault.UNKNOWN_VERSION: F.col("version").isNull() | ~(is_single | is_array),
+        Fault.UNKNOWN_KIND: kind.isNull() | ~known_kind,
         Fault.WRONG_TYPE: unreadable,
-        Fault.MISSING_COLUMN: _in_envelope_or_kind(_lacks_column),
-        Fault.OUT_OF_RANGE: _in_envelope_or_kind(_out_of_range),
-        Fault.IN_FUTURE: (F.col("observed_at") > future) | (F.col("emitted_at") > future),
-        Fault.TOO_OLD: (F.col("emitted_at") < earliest) | (F.col("observed_at") < _moment(EARLIEST_OBSERVATION)),
+        Fault.MISSING_COLUMN: F.when(is_array, array_lines.lacks_value()).otherwise(
+            _in_envelope_or_kind(_lacks_column)
+        ),
+        Fault.OUT_OF_RANGE: F.when(is_array, array_lines.out_of_range()).otherwise(_in_envelope_or_kind(_out_of_range)),
+        Fault.IN_FUTURE: (last_observed > future) | (F.col("emitted_at") > future),
+        Fault.TOO_OLD: (F.col("emitted_at") < earliest) | (first_observed < _moment(EARLIEST_OBSERVATION)),
     }
     in_time = F.col("emitted_at").between(earliest, future)
-    in_time &= F.col("observed_at").between(_moment(EARLIEST_OBSERVATION), future)
-    is_record = ~unreadable & (F.col("version") == VERSION) & in_time & _is_valid(Envelope) & _is_valid_of_its_kind()
+    in_time &= (first_observed >= _moment(EARLIEST_OBSERVATION)) & (last_observed <= future)
+    is_record = is_single & _is_valid(Envelope) & _is_valid_of_its_kind()
+    valid = ~unreadable & in_time & (is_record | (is_array & array_lines.is_valid()))
     fault = F.coalesce(*(F.when(test, F.lit(fault.value)) for fault, test in tests.items()))
-    return F.when(is_record, F.lit(None)).otherwise(fault)
+    return F.when(valid, F.lit(None)).otherwise(fault)
 
 
 def _is_valid_of_its_kind() -> Column:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark import line_parsing
@@ -34,13 +34,13 @@ class RequeueResult:
 
     Attributes:
         judged: number of lines that were judged again.
-        records: number of these lines that are records now.
+        taken: number of these lines that are valid now.
         hours: the hours (UTC) whose tables were computed again, oldest first.
         unfinished: whether lines were left out because the next run repeats their batch and judges them anyway.
     """
 
     judged: int
-    records: int
+    taken: int
     hours: tuple[datetime, ...] = ()
     unfinished: bool = False
 
@@ -68,13 +68,16 @@ def requeue(
     folders, repeated = store.quarantine_folders(since, until)
     unfinished = bool(repeated)
     if not folders:
-        return RequeueResult(judged=0, records=0, unfinished=unfinished)
+        return RequeueResult(judged=0, taken=0, unfinished=unfinished)
     lines = store.quarantined(folders).where(F.col("fault").isin(*map(str, faults)))
     count = each_line_once(lines).count()
     replaced = _folders_of_changed(_judged_again(store, lines, faults, now)) if count else []
     if not replaced:
-        return RequeueResult(judged=count, records=0, unfinished=unfinished)
-    judged = _judged_again(store, each_line_once(store.quarantined(replaced)), faults, now)
+        return RequeueResult(judged=count, taken=0, unfinished=unfinished)
+    # Lines are counted before they are judged, because a line may have many records.
+    seen = Observation()
+    again = each_line_once(store.quarantined(replaced)).observe(seen, F.count(F.lit(1)).alias("lines"))
+    judged = _judged_again(store, again, faults, now)
     row = F.col("quarantined.name"), F.col("quarantined.folder_hour").alias("quarantine_hour")
     added = store.add(
         f"requeue-{now:%Y%m%d%H%M%S%f}",
@@ -84,7 +87,8 @@ def requeue(
         compute_tables=lambda hours: compute_tables(store, hours),
     )
     hours = tuple(sorted(added.hours))
-    return RequeueResult(judged=count, records=added.records, hours=hours, unfinished=unfinished)
+    taken = int(seen.get["lines"]) - sum(added.quarantined.values())
+    return RequeueResult(judged=count, taken=taken, hours=hours, unfinished=unfinished)
 
 
 def _judged_again(store: Store, lines: DataFrame, faults: Collection[Fault], now: datetime) -> DataFrame:
@@ -92,19 +96,16 @@ def _judged_again(store: Store, lines: DataFrame, faults: Collection[Fault], now
 
     A line whose fault is not one of `faults` keeps its fault.
     """
-    row = F.struct("fault", "line", "arrived_at", "name", "folder", "folder_hour").alias("quarantined")
+    # Each record of an array line gets a copy of this row, so it does not contain the line.
+    row = F.struct("fault", "arrived_at", "name", "folder", "folder_hour").alias("quarantined")
     values = lines.select(F.col("line").alias("value"), "arrived_at", row)
     oldest = store.oldest(now)
-    judged = line_parsing.judged(values, F.lit(now), None if oldest is None else F.lit(oldest), ["quarantined"])
-    chosen = F.col("quarantined.fault").isin(*map(str, faults))
-    with_fault = judged.withColumn("fault", F.when(chosen, F.col("fault")).otherwise(F.col("quarantined.fault")))
-    stays = F.col("fault").isNotNull()
-    return with_fault.withColumns(
-        {
-            "line": F.when(stays, F.col("quarantined.line")),
-            "arrived_at": F.when(stays, F.col("quarantined.arrived_at")).otherwise(F.col("arrived_at")),
-        }
+    known_fault = F.when(~F.col("quarantined.fault").isin(*map(str, faults)), F.col("quarantined.fault"))
+    judged = line_parsing.judged(
+        values, F.lit(now), None if oldest is None else F.lit(oldest), ["quarantined"], known_fault
     )
+    arrived_at = F.when(F.col("fault").isNotNull(), F.col("quarantined.arrived_at")).otherwise(F.col("arrived_at"))
+    return judged.withColumn("arrived_at", arrived_at)
 
 
 def _folders_of_changed(judged: DataFrame) -> list[str]:

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from group_sidecar.spark import line_parsing
 from group_sidecar.spark.batch_store import Batch, BatchStore, day_and_hour, empty
+from group_sidecar.spark.duplicates import deduplicated
 from group_sidecar.spark.filesystem import HOUR, Folders, day_folder, hour_folder
 from group_sidecar.spark.lease import Lease
 from group_sidecar.spark.segment_ledger import SegmentLedger
@@ -94,7 +95,7 @@ class Store:
         self.writing = RLock()
         self._schemas: dict[str, StructType] = {}
         self._records = BatchStore(
-            spark, self._folders, RECORDS, _records_schema(), line_parsing.deduplicated, _BY_KIND, self.check_lease
+            spark, self._folders, RECORDS, _records_schema(), deduplicated, _BY_KIND, self.check_lease
         )
         self._quarantine = BatchStore(
             spark, self._folders, QUARANTINE, _quarantine_schema(), each_line_once, ("fault",), self.check_lease

@@ -43,8 +43,8 @@ class WriteResult:
     """The outcome of writing a batch.
 
     Attributes:
-        records: number of lines that are records, including repeated ones.
-        quarantined: number of the other lines, by fault.
+        records: number of records, including repeated ones. A line may have many.
+        quarantined: number of the lines in quarantine, by fault.
         hours: the hours that have records of the batch, or had records of an earlier attempt at it.
         kept: number of lines from an earlier attempt that are kept because this attempt read fewer lines; else 0.
     """

@@ -26,12 +26,12 @@ from zlib import crc32
 from group_sidecar.codecs.compression import Codec
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.record_batch_writer import EncodedRecords, RecordWriter, encode_batch
-from group_sidecar.metrics.records import Record
+from group_sidecar.metrics.array_lines import Line
 
 QUEUE_FULL = "queue_full"
 """Why a record was dropped: the queue was full, and the record was the oldest."""
 TOO_LARGE = "too_large"
-"""Why a record was dropped: the topic does not accept a record of its size."""
+"""Why a record was dropped: the topic does not accept a message of its size."""
 REFUSED = "refused"
 """Why a record was dropped: the broker refuses it permanently."""
 
@@ -82,10 +82,15 @@ class SendOutcome(Enum):
 class _Batch:
     """The batch in flight. `maybe_appended`: it was sent, and the broker may have appended it."""
 
-    records: Sequence[Record]
+    lines: Sequence[Line]
     encoded_records: EncodedRecords
     partition: int = NO_PARTITION
     maybe_appended: bool = False
+
+    @property
+    def record_count(self) -> int:
+        """The number of records. A line, which is one message, may have several."""
+        return sum(line.count for line in self.lines)
 
 
 class PartitionBatch(NamedTuple):
@@ -101,8 +106,8 @@ class IdempotentProducer:
     Args:
         key: the key of every record.
         queue_records: the maximum number of records held.
-        batch_bytes: the maximum number of bytes of a batch before compression. A single larger record has a batch of
-            its own.
+        batch_bytes: the maximum number of bytes of a batch before compression. A single larger line has a batch of its
+            own.
 
     Attributes:
         records_written: records that the broker acknowledged.
@@ -117,8 +122,9 @@ class IdempotentProducer:
         self._key = key
         self._queue_records = queue_records
         self._batch_bytes = self._limit = batch_bytes
-        self._queue: deque[Record] = deque()
-        self._taken: list[Record] = []
+        self._queue: deque[Line] = deque()
+        self._taken: list[Line] = []
+        self._unsettled = 0
         self._batch: _Batch | None = None
         self.current_partition = NO_PARTITION
         self._id: tuple[int, int] | None = None
@@ -130,17 +136,21 @@ class IdempotentProducer:
 
     # Records.
 
-    def append(self, record: Record) -> None:
-        """Queues a record. Drops and counts the oldest one when the queue is full."""
-        self._queue.append(record)
-        if self.unsettled_count > self._queue_records:
-            self._queue.popleft()
-            self.records_dropped[QUEUE_FULL] += 1
+    def append(self, line: Line) -> None:
+        """Queues a line. Drops the oldest lines, and counts their records, while the queue is too full."""
+        self._queue.append(line)
+        self._unsettled += line.count
+        while self._queue and self._unsettled > self._queue_records:
+            self._drop(self._queue.popleft().count, QUEUE_FULL)
+
+    def _drop(self, records: int, reason: str) -> None:
+        self._unsettled -= records
+        self.records_dropped[reason] += records
 
     @property
     def unsettled_count(self) -> int:
         """The number of records that are neither written nor dropped."""
-        return len(self._queue) + len(self._taken) + (len(self._batch.records) if self._batch else 0)
+        return self._unsettled
 
     @property
     def has_batch(self) -> bool:
@@ -148,18 +158,21 @@ class IdempotentProducer:
         return self._batch is not None
 
     def take(self) -> "BatchPacker":
-        """Takes the oldest records from the queue, to be packed into the next batch.
+        """Takes the oldest lines from the queue, to be packed into the next batch.
 
         Must not be called while a batch is in flight. `hold` must follow.
         """
-        for _ in range(min(MAX_BATCH_RECORDS, len(self._queue))):
-            self._taken.append(self._queue.popleft())
+        records = 0
+        while self._queue and records < MAX_BATCH_RECORDS:
+            line = self._queue.popleft()
+            self._taken.append(line)
+            records += line.count
         return BatchPacker(tuple(self._taken), self._key, self._limit)
 
     def hold(self, encoded_records: EncodedRecords) -> None:
-        """Makes the encoded records, which are the first of the taken records, the next batch.
+        """Makes the encoded lines, which are the first of the taken lines, the next batch.
 
-        The other taken records are queued again.
+        The other taken lines are queued again.
         """
         self._batch = _Batch(self._taken[: encoded_records.count], encoded_records)
         self._queue.extendleft(reversed(self._taken[encoded_records.count :]))
@@ -223,9 +236,10 @@ class IdempotentProducer:
         if batch is None:
             return SendOutcome.DONE
         if code in _WRITTEN:
-            count = len(batch.records)
-            self._sequences[batch.partition] = self._sequences.get(batch.partition, 0) + count & _LAST_SEQUENCE
-            self.records_written += count
+            messages = len(batch.lines)
+            self._sequences[batch.partition] = self._sequences.get(batch.partition, 0) + messages & _LAST_SEQUENCE
+            self.records_written += batch.record_count
+            self._unsettled -= batch.record_count
             self._batch = None
             return SendOutcome.DONE
         if code in _TOO_LARGE or code in _REFUSED:
@@ -241,35 +255,36 @@ class IdempotentProducer:
         if batch.maybe_appended:
             self._drop_producer_id()
         self._batch = None
-        if code in _TOO_LARGE and len(batch.records) > 1:
+        smaller = batch.lines if len(batch.lines) > 1 else batch.lines[0].halves()
+        if code in _TOO_LARGE and smaller:
             self._limit = min(self._limit, batch.encoded_records.size) // 2
-            self._queue.extendleft(reversed(batch.records))
+            self._queue.extendleft(reversed(smaller))
             return SendOutcome.DONE  # The records are sent in smaller batches, down to one each.
-        self.records_dropped[TOO_LARGE if code in _TOO_LARGE else REFUSED] += len(batch.records)
+        self._drop(batch.record_count, TOO_LARGE if code in _TOO_LARGE else REFUSED)
         return SendOutcome.REFUSED
 
     def _drop_producer_id(self) -> None:
         """Drops the producer id. The batch in flight will be sent as if for the first time."""
         self._id = None
         if (batch := self._batch) is not None:
-            self.records_maybe_doubled += len(batch.records) if batch.maybe_appended else 0
+            self.records_maybe_doubled += batch.record_count if batch.maybe_appended else 0
             batch.maybe_appended, batch.partition = False, NO_PARTITION
 
 
 class BatchPacker(NamedTuple):
-    """Records to be packed. `limit`: the maximum number of bytes of the batch before compression."""
+    """Lines to be packed. `limit`: the maximum number of bytes of the batch before compression."""
 
-    records: Sequence[Record]
+    lines: Sequence[Line]
     key: bytes
     limit: int
 
     def encoded_records(self, codec: Codec) -> EncodedRecords:
-        """Encodes as many of the records as fit, at least one. Takes milliseconds, and may run in any thread."""
+        """Encodes as many of the lines as fit, at least one. Takes milliseconds, and may run in any thread."""
         writer = RecordWriter()
-        for record in self.records:
-            value = record.to_line()[:-1]
+        for line in self.lines:
+            value = line.to_line()[:-1]
             if writer.count and writer.size + len(self.key) + len(value) + _HEAD_ROOM > self.limit:
                 break
-            moment = datetime.fromisoformat(record.envelope.emitted_at)
+            moment = datetime.fromisoformat(line.emitted_at)
             writer.add(round(moment.timestamp() * 1000), self.key, value)
         return writer.encoded_records(codec)

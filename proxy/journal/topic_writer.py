@@ -22,7 +22,7 @@ from group_sidecar.codecs.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from group_sidecar.metrics.records import Record
+from group_sidecar.metrics.array_lines import Line
 from group_sidecar.proxy.broker.authentication import setting_hint
 from group_sidecar.proxy.broker.broker_errors import (
     AuthenticationFailed,
@@ -111,9 +111,9 @@ class TopicWriter:
         """The number of dropped records by reason. See `IdempotentProducer`."""
         return self._producer.records_dropped
 
-    def append(self, record: Record) -> None:
-        """Queues a record. Drops the oldest one when the queue is full. Never waits."""
-        self._producer.append(record)
+    def append(self, line: Line) -> None:
+        """Queues a line. Drops the oldest ones when the queue is full. Never waits."""
+        self._producer.append(line)
         self._wakeup.set()
 
     async def wait_for_room(self) -> None:

@@ -15,11 +15,11 @@ import trio
 from prometheus_client.metrics_core import Metric
 
 from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.metrics.array_lines import Line
 from group_sidecar.metrics.collector import JournalWriterHealth, ScrapeSources, count_groups, sidecar_families
 from group_sidecar.metrics.group_snapshot import newest_log_ends, walk
 from group_sidecar.metrics.journal_segments import JournalSegments
 from group_sidecar.metrics.record_builder import RecordBuilder
-from group_sidecar.metrics.records import Record
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.config.sections import Journal
 from group_sidecar.proxy.journal.topic_writer import TopicWriter
@@ -51,7 +51,7 @@ class JournalWriter:
 
         `connect`: opens a connection to the broker with the sidecar's own credentials.
         """
-        self._record_builder = RecordBuilder(sidecar_id)
+        self._record_builder = RecordBuilder(sidecar_id, settings.contract_version)
         self._interval_seconds = settings.interval_seconds
         self.segments = (
             _journal_segments(settings.folder, self._record_builder.boot, settings) if settings.folder else None
@@ -93,11 +93,11 @@ class JournalWriter:
             await trio.lowlevel.checkpoint()
         self._is_running = True
 
-    def _append(self, record: Record) -> None:
+    def _append(self, line: Line) -> None:
         if self.segments:
-            self.segments.append(record)
+            self.segments.append(line)
         if self.topic:
-            self.topic.append(record)
+            self.topic.append(line)
 
     async def run(
         self, sources: ScrapeSources, epoch: Callable[[], float], supervisor: Supervisor | None = None
@@ -143,15 +143,17 @@ class JournalWriter:
     async def _write_snapshot(self, sources: ScrapeSources, epoch: Callable[[], float]) -> None:
         # The sample contains only figures of the sidecar. Groups have their own records.
         sample = _sidecar_figures(sidecar_families(sources, await run_in_slices(count_groups(sources, epoch()))))
-        now, queued = epoch(), 0
+        now, queued, since_others = epoch(), 0, 0
         drift = sources.drift()
         groups = walk(sources.managers(), now, sources.max_members, drift)
         log_ends = newest_log_ends([manager.log_ends for manager in sources.managers()], drift)
-        for record in self._record_builder.snapshot(groups, log_ends, sample, now + drift):
-            if record is not None:
-                self._append(record)
-                queued += 1
-            if record is None or queued % RECORDS_AT_ONCE == 0:
+        for line in self._record_builder.snapshot(groups, log_ends, sample, now + drift):
+            if line is not None:
+                self._append(line)
+                queued += line.count
+                since_others += line.count
+            if line is None or since_others >= RECORDS_AT_ONCE:
+                since_others = 0
                 await trio.lowlevel.checkpoint()
             if queued >= RECORDS_WRITTEN_AT_ONCE:
                 await self._write()

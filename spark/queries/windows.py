@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from group_sidecar.spark.line_parsing import deduplicated
+from group_sidecar.spark.duplicates import deduplicated
 
 WINDOW = "window"
 """The first column of every table: the beginning of the window. Windows are counted from the full hour, in UTC."""

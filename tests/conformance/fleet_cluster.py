@@ -18,8 +18,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest
+from group_sidecar.metrics.array_lines import records_of
 from group_sidecar.metrics.journal_segments import SEALED_SEGMENTS
-from group_sidecar.metrics.records import Group, LogEnd, Record, timestamp
+from group_sidecar.metrics.records import ARRAY_VERSION, VERSION, Group, LogEnd, Record, timestamp
 from tests.conformance.librdkafka import admin, consume, consumer, poll_until, produce, settled, wait_for_partitions
 from tests.conformance.routes import Route, Run
 from tests.kafka.broker import KafkaBroker
@@ -44,6 +45,8 @@ MEMBERS = {"range": 2, "sticky": 2, "new": 2, CROWDED: CROWDED_LIMIT}
 """Members by group. The groups without members are those of SIMPLE, `left`, whose members have left, and `lonely`."""
 GROUPS = (*MEMBERS, *SIMPLE, "left", "lonely")
 REFUSED = 77
+ARRAY_NODE = 2
+"""The node whose sidecar writes version 2 of the contract: array lines."""
 
 _WRITTEN = "group_sidecar_records_written_total"
 _STAYING: dict[str, Any] = {"reconnect_backoff_max_ms": 200, "max_poll_interval_ms": 3_600_000}
@@ -76,6 +79,7 @@ def _settings(node: int, journals: Path) -> dict[str, Any]:
         "journal": {
             "folder": str(journals / str(node)),
             "topic": JOURNAL,
+            "contract_version": ARRAY_VERSION if node == ARRAY_NODE else VERSION,
             "interval_seconds": _SECONDS,
             "segment_seconds": _SECONDS,
             "topic_linger_seconds": 0,
@@ -94,7 +98,8 @@ class Journals:
         """Yields all records, in order for each sidecar."""
         for segment in sorted(self.folder.rglob(SEALED_SEGMENTS)):
             if segment not in self._read:
-                self._read[segment] = [Record.from_line(line) for line in segment.read_bytes().splitlines()]
+                lines = segment.read_bytes().splitlines()
+                self._read[segment] = [record for line in lines for record in records_of(line)]
             yield from self._read[segment]
 
     def copy(self, folder: Path) -> Path:

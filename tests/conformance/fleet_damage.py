@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from group_sidecar.metrics.journal_segments import SEALED_SEGMENTS
-from group_sidecar.metrics.records import GREATEST
+from group_sidecar.metrics.records import ARRAY_VERSION, GREATEST, VERSION
 from group_sidecar.spark.line_parsing import Fault
 
 FALSE_SIDECAR = "liar"
@@ -51,7 +51,7 @@ class Damage:
 
 
 def damaged(journals: Path, folder: Path) -> Damage:
-    """Copies journals and damages the copy. All damaged records but one also exist undamaged."""
+    """Copies journals and damages the copy. All damaged records but those of two lines also exist undamaged."""
     shutil.copytree(journals, folder)
     damage = Damage(folder)
     segments = sorted(folder.rglob(SEALED_SEGMENTS))
@@ -66,7 +66,7 @@ def damaged(journals: Path, folder: Path) -> Damage:
     damage.segment(
         FALSE_SIDECAR, *(json.dumps(lie | {"observed_at": now, "emitted_at": now}) for lie in _false_records())
     )
-    _lose_one(damage, [path for path in segments if path != whole])
+    _lose_lines(damage, [path for path in segments if path != whole])
     return damage
 
 
@@ -109,22 +109,22 @@ def _show_unsealed(damage: Damage, segment_lines: list[str]) -> None:
     damage.faults[Fault.NOT_JSON_OBJECT] += 1
 
 
-def _lose_one(damage: Damage, segments: list[Path]) -> None:
-    """One record is lost, and only its sequence number shows that. The next snapshot repeats its contents."""
-    for path, segment_lines, at in _between(segments):
+def _lose_lines(damage: Damage, segments: list[Path]) -> None:
+    """A record and an array line are lost, which only their numbers show. The next snapshot repeats the contents."""
+    for version in (VERSION, ARRAY_VERSION):
+        path, segment_lines, at = next(_between(segments, version))
         cells = json.loads(segment_lines[at])
         path.write_text("".join(f"{line}\n" for number, line in enumerate(segment_lines) if number != at))
-        damage.missing[cells["sidecar"]] += 1
-        return
-    raise AssertionError("no segment has a record between two others that the test could remove")
+        damage.missing[cells["sidecar"]] += cells.get("count", 1)
 
 
-def _between(segments: list[Path]) -> Iterator[tuple[Path, list[str], int]]:
-    """Yields records that lie between others and were not copied."""
+def _between(segments: list[Path], version: int) -> Iterator[tuple[Path, list[str], int]]:
+    """Yields the lines of snapshots that lie between others and have this version."""
     for path in segments:
         segment_lines = lines(path)
         for at in range(1, len(segment_lines) - 1):
-            if json.loads(segment_lines[at])["kind"] in _SNAPSHOT_KINDS:
+            cells = json.loads(segment_lines[at])
+            if cells["kind"] in _SNAPSHOT_KINDS and cells["version"] == version:
                 yield path, segment_lines, at
 
 
@@ -168,7 +168,7 @@ _FALSE_FIELDS: dict[str, tuple[Fault, Cells]] = {
     "nested": (Fault.WRONG_TYPE, {"partition": {"of": [1]}, "seq": []}),
     "dated": (Fault.WRONG_TYPE, {"emitted_at": "yesterday"}),
     "kind": (Fault.UNKNOWN_KIND, {"kind": "gossip"}),
-    "version": (Fault.UNKNOWN_VERSION, {"version": 2}),
+    "version": (Fault.UNKNOWN_VERSION, {"version": 3}),
     "nameless": (Fault.MISSING_COLUMN, {"sidecar": None}),
     "negative": (Fault.OUT_OF_RANGE, {"seq": 0}),
     "future": (Fault.IN_FUTURE, {"emitted_at": "2999-12-31T23:59:59.999Z"}),

@@ -1,16 +1,20 @@
-"""The fleet job's results for three sidecars of a cluster equal the output of Kafka's tools at the same moment."""
+"""The fleet job's results for three sidecars of a cluster equal the output of Kafka's tools at the same moment.
 
-import json
+One of the sidecars writes array lines.
+"""
+
+import shutil
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from group_sidecar.metrics.array_lines import records_of
 from group_sidecar.metrics.journal_segments import SEALED_SEGMENTS
-from group_sidecar.metrics.records import timestamp
+from group_sidecar.metrics.records import ARRAY_VERSION, VERSION, Record, Timestamp, timestamp
 from group_sidecar.spark.ingest import ingest
 from group_sidecar.spark.line_sources import files
 from group_sidecar.spark.store import Store
@@ -27,6 +31,7 @@ from tests.conformance.fleet_answers import (
 from tests.conformance.fleet_cluster import CROWDED, CROWDED_LIMIT, NODES, REFUSALS, REFUSED, sidecar_id
 from tests.conformance.fleet_scenario import LOST, RESTARTED, STICKY, FleetMoment, FleetScenario
 from tests.spark.conftest import spark
+from tests.spark.segment_files import all_rows
 
 __all__ = ["spark"]  # pytest finds the imported fixtures.
 
@@ -56,9 +61,13 @@ def of(story: FleetScenario, moment: str) -> FleetMoment:
     return {"quiet": story.quiet, "damaged": story.damaged}[moment]
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
+def records(folder: Path) -> list[Record]:
     """Returns all records in sealed segments, unordered."""
-    return [json.loads(line) for path in folder.rglob(SEALED_SEGMENTS) for line in path.read_bytes().splitlines()]
+    return [record for path in folder.rglob(SEALED_SEGMENTS) for record in records_of_segment(path)]
+
+
+def records_of_segment(path: Path) -> list[Record]:
+    return [record for line in path.read_bytes().splitlines() for record in records_of(line)]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -129,7 +138,8 @@ def test_killed_sidecar_loses_no_line(fleet_story: FleetScenario, answers: Answe
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_each_record_exists_once(fleet_story: FleetScenario, answers: Answers, moment: str) -> None:
     """Each journal record exists once, and the fleet job counts all records."""
-    names = Counter((line["sidecar"], line["boot"], line["seq"]) for line in lines(of(fleet_story, moment).journals))
+    envelopes = [record.envelope for record in records(of(fleet_story, moment).journals)]
+    names = Counter((each.sidecar, each.boot, each.seq) for each in envelopes)
     assert set(names.values()) == {1}
     counted = {row["sidecar"]: row["records"] for row in answers[moment]["sidecars"]}
     assert counted == Counter(sidecar for sidecar, _, _ in names)
@@ -137,9 +147,10 @@ def test_each_record_exists_once(fleet_story: FleetScenario, answers: Answers, m
 
 def test_lost_sidecar_is_silent(fleet_story: FleetScenario, answers: Answers) -> None:
     """The fleet job reports the silence of each sidecar, and the lost sidecar is silent longest."""
-    last: dict[str, str] = {}
-    for line in lines(fleet_story.damaged.journals):
-        last[line["sidecar"]] = max(line["emitted_at"], last.get(line["sidecar"], ""))
+    last: dict[str, Timestamp] = {}
+    for record in records(fleet_story.damaged.journals):
+        sidecar = record.envelope.sidecar
+        last[sidecar] = max(record.emitted_at, last.get(sidecar, record.emitted_at))
     rows = {row["sidecar"]: row for row in answers["damaged"]["sidecars"]}
     assert {sidecar: timestamp(row["last_record"].timestamp()) for sidecar, row in rows.items()} == last
     silence = {sidecar: seconds(max(last.values())) - seconds(at) for sidecar, at in last.items()}
@@ -157,6 +168,31 @@ def test_topic_gives_the_same_answers(spark: SparkSession, fleet_story: FleetSce
         sidecar_id(node): (1, 0) for node in range(1, NODES + 1)
     }
     assert answer(read, "quarantine") == []
+
+
+def test_versions_give_the_same_tables(spark: SparkSession, fleet_story: FleetScenario, tmp_path: Path) -> None:
+    """All tables are the same if each record of the array lines is on a line of its own."""
+    single, stores = tmp_path / "single", (Store(spark, str(tmp_path / name)) for name in ("arrays", "singles"))
+    in_arrays = 0
+    for path in fleet_story.damaged.journals.rglob(SEALED_SEGMENTS):
+        found = records_of_segment(path)
+        in_arrays += sum(record.envelope.version == ARRAY_VERSION for record in found)
+        copy = single / path.relative_to(fleet_story.damaged.journals)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(b"".join(as_single(record).to_line() for record in found))
+        shutil.copystat(path, copy)
+    assert in_arrays > 1000
+    rows = []
+    for store, journals in zip(stores, (fleet_story.damaged.journals, single), strict=True):
+        ingest(store, files(spark, str(journals)), 0)
+        assert store.read("quarantine").count() == 0
+        rows.append(all_rows(store))
+    assert rows[0] == rows[1]
+
+
+def as_single(record: Record) -> Record:
+    """Returns the record as version 1 of the contract has it."""
+    return replace(record, envelope=replace(record.envelope, version=VERSION))
 
 
 def test_sidecar_writes_to_own_brokers_partition(fleet_story: FleetScenario) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from group_sidecar.metrics.array_lines import ArrayLine, array_line
 from group_sidecar.metrics.journal_segments import JournalSegments
-from group_sidecar.metrics.records import Envelope, LogEnd, Record, timestamp
+from group_sidecar.metrics.records import ARRAY_VERSION, ArrayEnvelope, Envelope, LogEnd, Record, timestamp
 
 MOMENT = timestamp(0)
 
@@ -67,6 +68,40 @@ def numbers(folder: Path) -> list[int]:
         for path in sealed(folder)
         for line in path.read_bytes().splitlines(keepends=True)
     ]
+
+
+def array(first: int, count: int) -> ArrayLine:
+    envelope = ArrayEnvelope(
+        version=ARRAY_VERSION, kind="log_end", sidecar="s", boot="b", seq=first, count=count, emitted_at=MOMENT
+    )
+    return array_line(envelope, [(MOMENT, LogEnd(topic="t", partition=0, offset=0))] * count)
+
+
+def test_array_line_counts_as_its_records(tmp_path: Path) -> None:
+    """Records are counted when they are written and when they are dropped, not lines. The queue is limited by them."""
+    most = len(array(1, 9).to_line() + record(10).to_line())
+    journal = JournalSegments(tmp_path, "b", queue_records=20, segment_bytes=most, total_bytes=2 * most)
+    for line in (array(1, 9), record(10), array(11, 10), record(21)):
+        journal.append(line)
+    assert dropped(journal) == {"queue_full": 1}
+    journal.close()
+    assert journal.records_written == 20
+    # The two segments are too much, and the first one has ten records.
+    assert dropped(journal) == {"queue_full": 1, "over_size": 10}
+    # The queue has room for as many records as before.
+    journal.append(array(22, 20))
+    assert dropped(journal)["queue_full"] == 1
+
+
+def test_array_lines_of_a_vanished_segment_are_counted(tmp_path: Path) -> None:
+    """If another program removes the open segment, each record on its array lines counts as dropped."""
+    journal = JournalSegments(tmp_path, "b")
+    journal.append(array(1, 9))
+    journal.write()
+    next(tmp_path.iterdir()).unlink()
+    journal.append(record(10))
+    journal.write()
+    assert dropped(journal) == {"vanished": 9}
 
 
 def test_written_segment_is_hidden_until_sealed(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Records that are built from facts and snapshots."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +27,7 @@ from group_sidecar.coordinator.model.views import (
     GroupView,
     MemberView,
 )
+from group_sidecar.metrics.array_lines import Line, records_of
 from group_sidecar.metrics.record_builder import RecordBuilder, record_body, snapshot_observations
 from group_sidecar.metrics.records import (
     Audit,
@@ -35,6 +38,7 @@ from group_sidecar.metrics.records import (
     LogEnd,
     Member,
     Rebalance,
+    Record,
     Refusal,
 )
 from tests.metrics.metrics_world import CoordinatorCopy, visits_of
@@ -217,7 +221,7 @@ def test_non_finite_samples_are_left_out() -> None:
 def test_idle_sidecar_has_heartbeat() -> None:
     """A snapshot without groups consists of a heartbeat."""
     (record,) = RecordBuilder("broker-1").snapshot((), (), {}, now=3.0)
-    assert record is not None
+    assert isinstance(record, Record)
     assert (record.envelope.kind, record.envelope.sidecar, record.envelope.version) == ("heartbeat", "broker-1", 1)
 
 
@@ -229,7 +233,7 @@ def test_records_are_numbered_without_gaps() -> None:
     snapshot = record_builder.snapshot([None, *stands], STANDING.log_ends.items(), {}, now=20.0)
     records = [
         *record_builder.records_of([started, COMPLETED, replace(COMPLETED, at=11.0)], now=12.0),
-        *(record for record in snapshot if record is not None),
+        *(record for record in snapshot if isinstance(record, Record)),
     ]
     assert [record.envelope.seq for record in records] == [1, 2, 3, 4, 5, 6, 7]
     assert {record.envelope.boot for record in records} == {record_builder.boot}
@@ -237,6 +241,73 @@ def test_records_are_numbered_without_gaps() -> None:
     assert records[0].envelope.emitted_at == "1970-01-01T00:00:12.000Z"
     assert records[5].envelope.observed_at == "1970-01-01T00:00:05.000Z"
     assert records[5].envelope.emitted_at == "1970-01-01T00:00:20.000Z"
+
+
+def snapshot_of(version: int, copy: CoordinatorCopy) -> list[Line | None]:
+    """The lines of a snapshot, and None where other tasks may run."""
+    return list(RecordBuilder("broker-1", version).snapshot(visits_of(copy), copy.log_ends.items(), {"a": 1.0}, 20.0))
+
+
+def large_copy(groups: int, partitions: int) -> CoordinatorCopy:
+    offsets = {("t", number): CommittedOffset(offset=number, at=5.0) for number in range(partitions)}
+    views = tuple(GroupView(group_id=f"g{number}", offsets=offsets) for number in range(groups))
+    return CoordinatorCopy(groups=views, log_ends=dict.fromkeys(offsets, (9, 6.0)))
+
+
+def test_versions_have_the_same_records() -> None:
+    """A snapshot in array lines has the same records as one of single lines, under numbers without a gap."""
+    copy = large_copy(7, 150)
+    single, arrays = (
+        [record for line in snapshot_of(version, copy) if line for record in records_of(line.to_line())]
+        for version in (1, 2)
+    )
+    assert [record.envelope.seq for record in arrays] == [*range(1, len(single) + 1)]
+
+    def facts(records: Iterable[Record]) -> list[str]:
+        return sorted(repr((each.envelope.observed_at, each.envelope.emitted_at, each.body)) for each in records)
+
+    assert facts(arrays) == facts(single)
+    assert arrays[0].body.KIND == "heartbeat"
+
+
+def test_array_lines_are_full_and_let_others_run() -> None:
+    """A line has as many records as it may have, and other tasks run after few records."""
+    lines = snapshot_of(2, large_copy(2, 1001))
+    assert [line.count for line in lines if line] == [1, *[500] * 6, 2, 2, 1]
+    steps = "".join("-" if line is None else "#" for line in lines)
+    assert re.search("#-{9,11}#", steps)
+    assert len(steps) >= sum(line.count for line in lines if line) / 50
+
+
+def test_record_out_of_contract_is_alone() -> None:
+    """An offset or a time that the contract does not allow is on a line of its own, so that it spoils no other."""
+    offsets = {
+        ("t", 0): CommittedOffset(offset=1, at=5.0),
+        ("t", 1): CommittedOffset(offset=2**60, at=5.0),
+        ("t", 2): CommittedOffset(offset=3, at=1e11),
+        ("t", 3): CommittedOffset(offset=4, at=5.0),
+    }
+    lines = snapshot_of(2, CoordinatorCopy(groups=(GroupView(group_id="g", offsets=offsets),)))
+    written = [line for line in lines if line]
+    assert [(line.count, records_of(line.to_line())[0].envelope.version) for line in written] == [
+        *[(1, 1)] * 3,
+        (1, 2),
+        (2, 2),
+    ]
+    found = [record for line in written for record in records_of(line.to_line())]
+    assert [record.envelope.seq for record in found] == [1, 2, 3, 4, 5, 6]
+    assert [record.body.offset for record in found if isinstance(record.body, Commit)] == [2**60, 3, 1, 4]
+
+
+def test_abandoned_snapshot_leaves_no_gap() -> None:
+    """A snapshot that is abandoned halfway takes no numbers for the records whose lines it did not complete."""
+    builder, copy = RecordBuilder("broker-1", 2), large_copy(1, 300)
+    snapshot = builder.snapshot(visits_of(copy), copy.log_ends.items(), {}, now=20.0)
+    assert next(snapshot) is not None
+    assert next(snapshot) is None
+    del snapshot
+    [record] = builder.records_of([COMPLETED], now=20.0)
+    assert record.envelope.seq == 2
 
 
 def test_each_start_has_own_boot_id() -> None:

@@ -123,7 +123,7 @@ def test_lines_of_a_sidecar_are_valid() -> None:
     """What a sidecar writes of its groups, of its own figures and of a fact is a record."""
     builder = RecordBuilder("broker-1")
     snapshot = builder.snapshot(visits_of(STANDING), STANDING.log_ends.items(), {"groups": 2.0}, 1.7e9)
-    written = [*filter(None, snapshot), *builder.records_of([COMPLETED], 1.7e9)]
+    written = [*(line for line in snapshot if isinstance(line, Record)), *builder.records_of([COMPLETED], 1.7e9)]
     assert {each.body.KIND for each in written} == {"heartbeat", "group", "commit", "log_end", "rebalance"}
     assert [faults(cells_of(each)) for each in written] == [[]] * len(written)
 

@@ -20,9 +20,10 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceCompleted,
 )
 from group_sidecar.coordinator.model.views import CommittedOffset, GroupState, GroupView, MemberView
+from group_sidecar.metrics.array_lines import Line
 from group_sidecar.metrics.journal_segments import JournalSegments
 from group_sidecar.metrics.record_builder import RecordBuilder
-from group_sidecar.metrics.records import Record, timestamp
+from group_sidecar.metrics.records import timestamp
 from group_sidecar.spark import cli as fleet_job
 from group_sidecar.spark.cli import arguments, main
 from group_sidecar.spark.environment import java_missing, pyspark_missing
@@ -56,11 +57,11 @@ def standing(generation: int, *, committed: int, members: int, log_end: int, see
     return CoordinatorCopy(groups=(orders,), log_ends={("t", 0): (log_end, seen)})
 
 
-def write(folder: Path, record_builder: RecordBuilder, *records: Record | None) -> None:
+def write(folder: Path, record_builder: RecordBuilder, *lines: Line | None) -> None:
     journal = JournalSegments(folder, record_builder.boot)
-    for record in records:
-        if record is not None:
-            journal.append(record)
+    for line in lines:
+        if line is not None:
+            journal.append(line)
     journal.close()
     assert journal.failure is None
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.spark import line_parsing
+from group_sidecar.spark.duplicates import deduplicated
 from tests.spark.record_frames import RecordsOfBoot, at, frame, rows
 
 NOON = 12 * 3600.0
@@ -80,11 +81,11 @@ DAMAGED = {
     '"text"': "not_json_object",
     line().replace('"', "'"): "not_json_object",
     "{}": "unknown_version",
-    line(version=2): "unknown_version",
+    line(version=3): "unknown_version",
     line(version=0): "unknown_version",
     line(version="1"): "unknown_version",
     line(version=...): "unknown_version",
-    line(version=2, offset={"new": "shape"}): "unknown_version",
+    line(version=3, offset={"new": "shape"}): "unknown_version",
     line(kind="weather"): "unknown_kind",
     line(kind=...): "unknown_kind",
     line(kind=None): "unknown_kind",
@@ -214,7 +215,7 @@ def test_record_counts_once(spark: SparkSession) -> None:
     first, other_boot, other_sidecar = RecordsOfBoot(), RecordsOfBoot(boot="2"), RecordsOfBoot(sidecar="b")
     once = [boot.heartbeat(1) for boot in (first, first, other_boot, other_sidecar)]
     again = [once[0], once[0], once[3]]
-    found = line_parsing.deduplicated(frame(spark, *once, *again)).select("sidecar", "boot", "seq").collect()
+    found = deduplicated(frame(spark, *once, *again)).select("sidecar", "boot", "seq").collect()
     assert sorted(map(tuple, found)) == [("a", "1", 1), ("a", "1", 2), ("a", "2", 1), ("b", "1", 1)]
 
 
@@ -222,7 +223,7 @@ def test_first_arrival_counts(spark: SparkSession) -> None:
     """If a record has several copies, the earliest arrival time counts."""
     one, two = RecordsOfBoot().heartbeat(1), RecordsOfBoot("b").heartbeat(1)
     copies = [{**each, "arrived_at": at(seconds)} for each, seconds in ((one, 9), (one, 3), (two, 3), (two, 9))]
-    found = line_parsing.deduplicated(frame(spark, *copies))
+    found = deduplicated(frame(spark, *copies))
     assert rows(found, "sidecar", "arrived_at") == [("a", at(3)), ("b", at(3))]
     assert found.columns == frame(spark).columns
 

@@ -371,13 +371,13 @@ def test_concurrent_requeues(spark: SparkSession, tmp_path: Path, monkeypatch: p
     assert folders(tmp_path / "store", "_attempts/*") == []
 
 
-ENVELOPE = '"version":2,"kind":"commit","sidecar":"b","boot":"1","seq":7,"emitted_at":"2025-01-31T11:59:00.250Z"'
+ENVELOPE = '"version":3,"kind":"commit","sidecar":"b","boot":"1","seq":7,"emitted_at":"2025-01-31T11:59:00.250Z"'
 NEWER_LINES = {
     "known column of another type first": f'{{"offset":{{"new":[1,{{"a":2}}]}},{ENVELOPE}}}',
     "nested unknown column": f'{{{ENVELOPE},"partitions":[[1,2],{{"a":[null]}}]}}',
     "sidecar is an object": f'{{"sidecar":{{"id":1}},{ENVELOPE.replace("sidecar", "rack")}}}',
-    "version is a string": f"{{{ENVELOPE.replace('2,', '<2>,', 1).replace('<2>', chr(34) + '2' + chr(34))}}}",
-    "version beyond a BIGINT": f"{{{ENVELOPE.replace('2,', '9' * 30 + ',', 1)}}}",
+    "version is a string": f"{{{ENVELOPE.replace('3,', '<3>,', 1).replace('<3>', chr(34) + '3' + chr(34))}}}",
+    "version beyond a BIGINT": f"{{{ENVELOPE.replace('3,', '9' * 30 + ',', 1)}}}",
     "no version": f"{{{ENVELOPE.replace('version', 'edition')}}}",
     "a name twice": f'{{{ENVELOPE},"seq":8}}',
     "a lone surrogate and NUL": f'{{{ENVELOPE},"group":"\\ud800\\u0000"}}',

@@ -66,6 +66,7 @@ FULL: Settings = {
     "journal": {
         "folder": "records",
         "topic": "sidecar-records",
+        "contract_version": 2,
         "interval_seconds": 0.1,
         "segment_bytes": 1,
         "segment_seconds": 0.1,

@@ -3,16 +3,23 @@
 import json
 from typing import Any
 
+from group_sidecar.metrics.array_lines import array_line
 from group_sidecar.metrics.records import (
+    ARRAY_BODIES,
+    ARRAY_RECORDS,
+    ARRAY_VERSION,
     BODIES,
     EARLIEST,
     EARLIEST_OBSERVATION,
     GREATEST,
     TIMESTAMP_FORMAT,
     VERSION,
+    AnyPart,
+    ArrayEnvelope,
     Body,
     Envelope,
     Record,
+    array_columns,
     columns,
     timestamp,
 )
@@ -29,7 +36,7 @@ SAMPLES = {
 
 
 def records() -> str:
-    """Returns the contract: version, bounds, kinds and their ordered columns, and a line of each kind."""
+    """Returns the contract: version, bounds, kinds and their ordered columns, and lines of each kind."""
     return as_json(
         {
             "version": VERSION,
@@ -40,11 +47,16 @@ def records() -> str:
             "envelope": _columns(Envelope),
             "kinds": {body.KIND: _columns(body) for body in BODIES},
             "lines": [_line(body) for body in BODIES],
+            "array_version": ARRAY_VERSION,
+            "array_records": ARRAY_RECORDS,
+            "array_envelope": _columns(ArrayEnvelope),
+            "array_kinds": {body.KIND: [column.name for column in array_columns(body)] for body in ARRAY_BODIES},
+            "array_lines": [_array_line(body) for body in ARRAY_BODIES],
         }
     )
 
 
-def _columns(part: type[Envelope | Body]) -> list[dict[str, Any]]:
+def _columns(part: AnyPart) -> list[dict[str, Any]]:
     return [
         {"name": each.name, "type": each.sql_type, "nullable": each.nullable, "least": each.note.minimum}
         for each in columns(part)
@@ -58,5 +70,11 @@ def _line(kind: type[Body]) -> str:
     return line
 
 
-def _cells(part: type[Envelope | Body]) -> dict[str, Any]:
+def _array_line(kind: type[Body]) -> str:
+    envelope = ArrayEnvelope(**_cells(ArrayEnvelope) | {"version": ARRAY_VERSION, "kind": kind.KIND, "count": 2})
+    row = SAMPLES["TIMESTAMP"], kind(**_cells(kind))
+    return array_line(envelope, [row, row]).to_line().decode()  # type: ignore[list-item]
+
+
+def _cells(part: AnyPart) -> dict[str, Any]:
     return {each.name: None if each.nullable else SAMPLES[each.sql_type] for each in columns(part)}

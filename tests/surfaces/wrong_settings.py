@@ -170,6 +170,7 @@ _JOURNAL: list[Settings] = [
     {"journal": {"interval_seconds": 5}},
     *({"journal": {"topic": topic}} for topic in ("", "a b", ".", "..", "t" * 250, "t\n", 5)),
     _journal(folder=5),
+    *(_journal(contract_version=version) for version in (0, 3, 1.5, True, "new")),
     _journal(interval_seconds=0.05),
     _journal(interval_seconds=True),
     _journal(segment_bytes=0),

@@ -12,7 +12,7 @@ from group_sidecar.codecs.compression import Codec
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.proxy.journal import idempotent_producer
 from group_sidecar.proxy.journal.idempotent_producer import IdempotentProducer, PartitionBatch, SendOutcome
-from tests.proxy.journal.topic_model import Topic, record
+from tests.proxy.journal.topic_model import Topic, array, record
 
 PARTITIONS = 3
 QUEUE = 40
@@ -50,6 +50,11 @@ class Stage:
         for size in sizes:
             self.records_appended += 1
             self.producer.append(record(self.records_appended, "t" * size))
+
+    def tell_array(self, count: int) -> None:
+        """Appends an array line of `count` records."""
+        self.producer.append(array(self.records_appended + 1, count))
+        self.records_appended += count
 
     def prepare(self) -> PartitionBatch | None:
         """Does all that comes before sending."""
@@ -97,6 +102,10 @@ class Unreliable(RuleBasedStateMachine):
     @rule(sizes=st.lists(st.sampled_from([1, 1, 1, 50, 3 * LINE]), min_size=1, max_size=15))
     def tell(self, sizes: list[int]) -> None:
         self.stage.tell(*sizes)
+
+    @rule(count=st.integers(1, 30))
+    def tell_array(self, count: int) -> None:
+        self.stage.tell_array(count)
 
     @rule()
     def send(self) -> None:
@@ -324,6 +333,53 @@ def test_rejected_batch_is_dropped(code: int) -> None:
     stage.send_all()
     assert stage.topic.seqs == [2]
     assert stage.producer.records_dropped == {"queue_full": 0, "too_large": 0, "refused": 1}
+
+
+def test_sequence_numbers_count_messages() -> None:
+    """An array line is one message, so it takes one sequence number, however many records it has."""
+    stage = Stage(batch_bytes=1)
+    stage.tell_array(23)
+    stage.tell(1)
+    stage.tell_array(5)
+    stage.send_all()
+    assert list(stage.topic.partitions[0].producers[1].batches) == [(0, 0), (1, 1), (2, 2)]
+    assert (stage.topic.seqs, stage.topic.ids) == ([*range(1, 30)], 1)
+    assert (stage.producer.records_written, stage.producer.unsettled_count) == (29, 0)
+
+
+def test_oversized_array_line_is_halved() -> None:
+    """An array line that the topic does not accept is halved until it fits, and every record arrives in order."""
+    stage = Stage()
+    stage.topic.largest = LINE + 150
+    stage.tell(1)
+    stage.tell_array(23)
+    stage.tell(1)
+    stage.send_all()
+    assert stage.topic.seqs == [*range(1, 26)]
+    assert stage.producer.records_written == 25
+    assert sum(stage.producer.records_dropped.values()) == 0
+    assert stage.topic.ids == 1
+
+
+def test_array_line_that_no_topic_accepts_is_dropped() -> None:
+    """An array line whose single records are too large is dropped, and each of its records is counted."""
+    stage = Stage()
+    stage.topic.largest = 200
+    stage.tell_array(5)
+    stage.send_all()
+    assert stage.producer.records_dropped["too_large"] == 5
+
+
+def test_full_queue_counts_records_of_array_lines() -> None:
+    """The queue is limited by records. A dropped array line counts as all its records."""
+    stage = Stage(queue_records=10)
+    stage.tell_array(4)
+    stage.tell_array(5)
+    assert stage.producer.unsettled_count == 9
+    stage.tell(1, 1)
+    assert (stage.producer.unsettled_count, stage.producer.records_dropped["queue_full"]) == (7, 4)
+    stage.send_all()
+    assert stage.topic.seqs == [*range(5, 12)]
 
 
 def test_duplicate_sequence_counts_as_written() -> None:

@@ -42,7 +42,7 @@ def sources(outlet: JournalWriter, *groups: GroupView, traffic: TrafficCounters 
 
 
 def written_records(folder: Path) -> list[dict[str, Any]]:
-    """Returns all records, in order."""
+    """Returns the JSON of all lines, in order."""
     lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
     return [json.loads(line) for line in lines]
 
@@ -150,6 +150,31 @@ async def test_large_snapshot_is_written_completely(tmp_path: Path) -> None:
         await holds(lambda: written(outlet) >= RECORDS_WRITTEN_AT_ONCE)
         await holds(lambda: written(outlet) == 3 * RECORDS_WRITTEN_AT_ONCE + 2)
         nursery.cancel_scope.cancel()
+
+
+async def test_array_lines_reach_folder_and_topic(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With version 2 of the contract, folder and topic get each record of a large snapshot once, on few lines."""
+    network, at, broker = MemoryNetwork(nursery), Address("broker", 9092), TopicBroker()
+    network.brokers[at] = broker
+    monkeypatch.setattr(trio, "open_tcp_stream", network.open_tcp_stream)
+    settings = Journal(folder=tmp_path, topic=TOPIC, contract_version=2, topic_linger_seconds=0)
+    outlet = JournalWriter("here", settings, lambda: connect(*at))
+    offsets = {("t", number): CommittedOffset(number) for number in range(3 * RECORDS_WRITTEN_AT_ONCE)}
+    records = len(offsets) + 2
+    async with trio.open_nursery() as running:
+        running.start_soon(outlet.run, sources(outlet, GroupView(group_id="g", offsets=offsets)), epoch)
+        await holds(lambda: written(outlet) == records == outlet.outlets()["topic"].records_written)
+        running.cancel_scope.cancel()
+    assert broker.topic.seqs == [*range(1, records + 1)]
+    lines = written_records(tmp_path)
+    assert [(line["kind"], line.get("count", 1)) for line in lines] == [
+        ("heartbeat", 1),
+        *[("commit", 500)] * 6,
+        ("group", 1),
+    ]
+    assert [line["seq"] for line in lines] == [1, *range(2, 3002, 500), 3002]
 
 
 @pytest.mark.parametrize("beside_a_folder", [True, False])

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.record_batches import batches
-from group_sidecar.metrics.records import Envelope, LogEnd, Record, Timestamp, timestamp
+from group_sidecar.metrics.array_lines import ArrayLine, array_line
+from group_sidecar.metrics.records import (
+    ARRAY_VERSION,
+    ArrayEnvelope,
+    Envelope,
+    LogEnd,
+    Record,
+    Timestamp,
+    timestamp,
+)
 
 REMEMBERED = 5
 """The number of batches of a producer that a broker keeps (Kafka class ``ProducerStateEntry``)."""
@@ -25,6 +34,16 @@ def record(seq: int, topic: str = "t", moment: Timestamp = MOMENT) -> Record:
         version=1, kind="log_end", sidecar="s", boot="b", seq=seq, observed_at=moment, emitted_at=moment
     )
     return Record(envelope=envelope, body=LogEnd(topic=topic, partition=0, offset=seq))
+
+
+def array(first: int, count: int, topic: str = "t", moment: Timestamp = MOMENT) -> ArrayLine:
+    """Returns an array line of `count` records, the first of which has the number `first`."""
+    envelope = ArrayEnvelope(
+        version=ARRAY_VERSION, kind="log_end", sidecar="s", boot="b", seq=first, count=count, emitted_at=moment
+    )
+    return array_line(
+        envelope, [(moment, LogEnd(topic=topic, partition=0, offset=first + place)) for place in range(count)]
+    )
 
 
 @dataclass
@@ -91,7 +110,8 @@ class Topic:
             return ErrorCode.DUPLICATE_SEQUENCE_NUMBER if older else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         state.batches.append((first, last))
         for _, moment, key, value in batch.records():
-            partition.seqs.append(json.loads(value or b"")["seq"])
+            cells = json.loads(value or b"")
+            partition.seqs.extend(range(cells["seq"], cells["seq"] + cells.get("count", 1)))
             partition.timestamps.add(moment)
             partition.keys.add(key)
         return ErrorCode.NONE
