@@ -14,8 +14,8 @@ KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 .PHONY: test test-unit test-fleet test-deploy test-versions test-others test-reliability test-long lint linters conformance matrix simulate simulate-mutants linearizability fuzz soak drills bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
-# All jobs of tests run at the same time. Many tests wait for brokers and for timeouts, so fewer jobs would leave a core
-# idle at times. A file of tests that is not named here is in test-others.
+# Four jobs of tests run at a time, because many tests wait for brokers and for timeouts. Fewer would leave a core idle at
+# times. A file of tests that is not named here is in test-others.
 UNIT := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
 FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage hot_restart_journal)
 RELIABILITY := $(addprefix tests/,simulation linearizability fuzzing soak drills) $(patsubst %,tests/conformance/test_%.py, \
@@ -32,7 +32,7 @@ test: system # runs the linters, then all tests; with ARGS it runs pytest once, 
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
-	@$(MAKE) --no-print-directory --jobs=6 --keep-going --output-sync=target $(JOBS)
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync=target $(JOBS)
 endif
 
 test-unit:
