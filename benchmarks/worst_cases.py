@@ -136,7 +136,7 @@ class BrokerWithManyGroups:
             "rights needed for ListGroups",
             lambda: list(required_rights(self.asked(request, 4), self.manager, self.now)),
         )
-        yield Step("background: a turn of looking for doubt", longest(self.manager.unsettled))
+        yield Step("background: a turn of looking for doubt", longest(self.manager.groups_to_describe))
         yield Step("background: a turn of finding expired sessions", longest(lambda: self.manager.sweep(self.now)))
         yield Step(
             "background: a turn of encoding the list of groups",

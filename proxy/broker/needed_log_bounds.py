@@ -55,7 +55,7 @@ class NeededLogBounds:
 
     def partitions_with_stale_log_end(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
         """Returns those of these partitions whose log end no reply has contained since the time `since`."""
-        return self._copy.manager.log_bounds.ends_unseen(partitions, self._copy.epoch(since))
+        return self._copy.manager.log_bounds.partitions_with_stale_log_end(partitions, self._copy.epoch(since))
 
     def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:
         """Stores log ends. An end that a client's reply contained after `asked_at` is newer, and stays."""

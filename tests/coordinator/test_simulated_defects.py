@@ -233,10 +233,10 @@ def test_uncertain_member_needs_description() -> None:
     member = Client(world, "b", "g", "i")
     world.gather(member)
     assert world.view().fallback_reason is not None
-    assert [*world.manager.unsettled()] == [["g"]]
+    assert [*world.manager.groups_to_describe()] == [["g"]]
     world.describe()
     assert world.view().fallback_reason is None
-    assert [*world.manager.unsettled()] == [[]]
+    assert [*world.manager.groups_to_describe()] == [[]]
 
 
 def _send_commit(world: World, offset: int, partition: int = 0) -> Connection:
