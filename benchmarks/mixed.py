@@ -149,11 +149,11 @@ def _section(ways: dict[str, Route], rounds: int, seconds: float) -> Section:
 A client sends {RATE:,} Heartbeats per second over {CONNECTIONS} connections, each at its due time. First there is no
 other load. Then another connection fetches {size} MB repeatedly. The figures are milliseconds from the due time of a
 request to its reply, so they include delays by earlier requests. They are medians of {rounds} rounds of {seconds:.0f}
-s. The broker, the sidecar and both clients share the cores, so requests also wait without a sidecar.
+s. The broker, the sidecar and both clients share the cores, so requests to the broker directly wait too.
 
 {table}
 
-![Milliseconds that one request in so many takes](charts/mixed.svg)
+![At least how many milliseconds one request in N takes](charts/mixed.svg)
 """
     return Section("Small requests beside large fetches", text, {"mixed.svg": _chart(ways)})
 
@@ -164,7 +164,7 @@ def _chart(ways: dict[str, Route]) -> str:
         for label, taken in ((name, way.without_fetches), (f"{name}, fetching", way.with_fetches)):
             points = [(float(n), median(one.at(1 - 1 / n) for one in taken)) for n in (2, 10, 100, 1_000)]
             lines.append(Line(label, points))
-    return line_chart("one request in", [Panel("takes so many ms or longer", lines, logarithmic=True)])
+    return line_chart("N", [Panel("one request in N takes at least this many ms", lines, logarithmic=True)])
 
 
 def measure(quick: bool) -> Section:
