@@ -354,7 +354,7 @@ class GroupMetadataManager:
 
     @property
     def note_count(self) -> int:
-        """The number with which the `as_of` of a listing is compared."""
+        """How often the copy has noted a group with unseen history. The `as_of` of a listing is compared with it."""
         return self._cache.unseen_history.note_count
 
     def changes_of(self, group_id: str) -> tuple[int, int]:

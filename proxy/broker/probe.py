@@ -147,7 +147,7 @@ class ProbedBroker(Protocol):
     @property
     def reachability(self) -> ProbedReachability: ...
     def reset_learned(self) -> None:
-        """Called first at each connection. What an earlier connection showed may not hold any more."""
+        """Called first at each connection, because information from an earlier connection may be outdated."""
 
     def learn_authorizer(self, present: bool) -> None:
         """Called at each connection with whether the broker has an authorizer.
