@@ -36,7 +36,7 @@ RATE = 1_000
 """Small requests per second."""
 CONNECTIONS = 16
 """Connections of the small requests, which take turns."""
-_ROOM = 1 << 20
+_BUFFER_BYTES = 1 << 20
 _FETCH_VERSION = 11
 _CALM_SECONDS = 0.5
 
@@ -53,16 +53,16 @@ class Latencies(NamedTuple):
 
 @dataclass
 class Route:
-    """One way to the broker, with its results by round. `fetched` is in bytes per second."""
+    """One way to the broker, with the way's results by round. `fetched` is in bytes per second."""
 
     address: Address
-    alone: list[Latencies] = field(default_factory=list)
-    beside: list[Latencies] = field(default_factory=list)
+    without_fetches: list[Latencies] = field(default_factory=list)
+    with_fetches: list[Latencies] = field(default_factory=list)
     fetched: list[float] = field(default_factory=list)
 
     def ratios(self, share: float) -> list[float]:
         """Returns the time with fetches divided by the time without them, for each round, in ascending order."""
-        return sorted(b.at(share) / a.at(share) for a, b in zip(self.alone, self.beside, strict=True))
+        return sorted(b.at(share) / a.at(share) for a, b in zip(self.without_fetches, self.with_fetches, strict=True))
 
 
 def _fetch_forever(address: Address, fetched: "Synchronized[int]") -> None:
@@ -71,7 +71,7 @@ def _fetch_forever(address: Address, fetched: "Synchronized[int]") -> None:
     request = FetchRequest(
         max_wait_ms=500, min_bytes=1, max_bytes=FETCHED, topics=(FetchTopic(topic=TOPIC, partitions=(partition,)),)
     )
-    frame, room = framed(request, _FETCH_VERSION), bytearray(_ROOM)
+    frame, buffer = framed(request, _FETCH_VERSION), bytearray(_BUFFER_BYTES)
     with socket.create_connection(address) as connection:
         while True:
             connection.sendall(frame)
@@ -79,7 +79,7 @@ def _fetch_forever(address: Address, fetched: "Synchronized[int]") -> None:
             if left < FETCHED:
                 raise ValueError(f"a reply of {left} bytes")
             while left:
-                count = connection.recv_into(room, min(left, _ROOM))
+                count = connection.recv_into(buffer, min(left, _BUFFER_BYTES))
                 left -= count
                 fetched.value += count
 
@@ -104,11 +104,11 @@ def _fetching(way: Route) -> Iterator[None]:
         process.join()
 
 
-def _round(way: Route, seconds: float, *, beside: bool) -> None:
+def _round(way: Route, seconds: float, *, with_fetches: bool) -> None:
     connections = connected(way.address, CONNECTIONS, HEARTBEAT)
-    with _fetching(way) if beside else nullcontext():
+    with _fetching(way) if with_fetches else nullcontext():
         taken = latencies(connections, HEARTBEAT, RATE, seconds)
-    (way.beside if beside else way.alone).append(Latencies([each * 1000 for each in taken]))
+    (way.with_fetches if with_fetches else way.without_fetches).append(Latencies([each * 1000 for each in taken]))
     close(connections)
     time.sleep(_CALM_SECONDS)
 
@@ -121,12 +121,12 @@ def beside_fetches(quick: bool, broker: KafkaBroker) -> Section:
     rounds, seconds = (1, 2.0) if quick else (6, 4.0)
     ways = {"direct": Route(broker.direct), "sidecar": Route(broker.sidecar)}
     for address in (broker.direct, broker.sidecar):
-        _round(Route(address), seconds / 2, beside=True)  # This makes the JVM compile the broker's code.
+        _round(Route(address), seconds / 2, with_fetches=True)  # This makes the JVM compile the broker's code.
     for number in range(rounds):
         names = [*ways] if number % 2 else [*ways][::-1]
         for name in names:
-            for beside in (False, True) if number % 2 else (True, False):
-                _round(ways[name], seconds, beside=beside)
+            for with_fetches in (False, True) if number % 2 else (True, False):
+                _round(ways[name], seconds, with_fetches=with_fetches)
     return _section(ways, rounds, seconds)
 
 
@@ -136,7 +136,9 @@ def _section(ways: dict[str, Route], rounds: int, seconds: float) -> Section:
     rows = [heads, ["---"] * len(heads)]
     for name, way in ways.items():
         cells = [
-            f"{median(one.at(at) for one in taken):.2f}" for taken in (way.alone, way.beside) for at in (0.5, 0.99, 1)
+            f"{median(one.at(at) for one in taken):.2f}"
+            for taken in (way.without_fetches, way.with_fetches)
+            for at in (0.5, 0.99, 1)
         ]
         ratios = way.ratios(0.99)
         ratio = f"{ratios[0]:.2f}, **{median(ratios):.2f}**, {ratios[-1]:.2f}"
@@ -147,11 +149,11 @@ def _section(ways: dict[str, Route], rounds: int, seconds: float) -> Section:
 A client sends {RATE:,} Heartbeats per second over {CONNECTIONS} connections, each at its due time. First there is no
 other load. Then another connection fetches {size} MB repeatedly. The figures are milliseconds from the due time of a
 request to its reply, so they include delays by earlier requests. They are medians of {rounds} rounds of {seconds:.0f}
-s. The broker, the sidecar and both clients share the cores, so requests also wait without a sidecar.
+s. The broker, the sidecar and both clients share the cores, so requests to the broker directly wait too.
 
 {table}
 
-![Milliseconds that one request in so many takes](charts/mixed.svg)
+![At least how many milliseconds one request in N takes](charts/mixed.svg)
 """
     return Section("Small requests beside large fetches", text, {"mixed.svg": _chart(ways)})
 
@@ -159,10 +161,10 @@ s. The broker, the sidecar and both clients share the cores, so requests also wa
 def _chart(ways: dict[str, Route]) -> str:
     lines = []
     for name, way in ways.items():
-        for label, taken in ((name, way.alone), (f"{name}, fetching", way.beside)):
+        for label, taken in ((name, way.without_fetches), (f"{name}, fetching", way.with_fetches)):
             points = [(float(n), median(one.at(1 - 1 / n) for one in taken)) for n in (2, 10, 100, 1_000)]
             lines.append(Line(label, points))
-    return line_chart("one request in", [Panel("takes so many ms or longer", lines, logarithmic=True)])
+    return line_chart("N", [Panel("one request in N takes at least this many ms", lines, logarithmic=True)])
 
 
 def measure(quick: bool) -> Section:

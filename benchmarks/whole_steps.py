@@ -263,18 +263,18 @@ def main() -> None:
     parser.add_argument("--elements", type=int, help="elements per message, instead of the decode limit")
     parser.add_argument("--shortest", action="store_true", help="report the shortest round instead of the longest")
     parser.add_argument("--profile", action="store_true", help="print a profile of each case")
-    asked = parser.parse_args()
-    broker = BrokerWithManyGroups(asked.groups, policies=JUDGED)
+    options = parser.parse_args()
+    broker = BrokerWithManyGroups(options.groups, policies=JUDGED)
     most = broker.state.config.limits.inspected_elements
     bounds = DecodeLimits(most)
 
     def size(api_key: int) -> int:
-        return asked.elements or min(bounds.request(api_key), bounds.reply(api_key))
+        return options.elements or min(bounds.request(api_key), bounds.reply(api_key))
 
     gc.collect()
     gc.freeze()
     garbage_collection.keep_collections_short()
-    print(f"{asked.groups:,} groups\n\n| message | request | reply | connection lost |\n| --- | ---: | ---: | ---: |")
+    print(f"{options.groups:,} groups\n\n| message | request | reply | connection lost |\n| --- | ---: | ---: | ---: |")
     judge = BrokerWithManyGroups(
         0, policies={"offset_metadata_max_bytes": {"limit": len(largest_group_messages.LONG_NOTE) - 1}}
     )
@@ -289,10 +289,10 @@ def main() -> None:
         (gateway, case) for case in largest_gateway_replies.rewritten(REWRITTEN_TIMES * most, LARGEST_METADATA)
     ]
     for simulated, case in all_cases:
-        if asked.only not in case.name:
+        if options.only not in case.name:
             continue
-        profile = cProfile.Profile() if asked.profile else None
-        sender = Sender(simulated, Clock(profile), min if asked.shortest else max)
+        profile = cProfile.Profile() if options.profile else None
+        sender = Sender(simulated, Clock(profile), min if options.shortest else max)
         taken = sender.longest(case)
         reply = "answered" if sender.answered else f"{taken.reply:.1f}"
         print(f"| {case.name} | {taken.request:.1f} | {reply} | {taken.lost:.1f} |", flush=True)

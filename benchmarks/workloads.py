@@ -21,7 +21,7 @@ _SECONDS = 60
 _AT_A_TIME = 10_000
 _NEVER_FULL = 10_000_000
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
-_ROOM = 1 << 16
+_BUFFER_BYTES = 1 << 16
 
 
 class LoadFailed(Exception):
@@ -179,9 +179,9 @@ def churn(address: Address, at_once: int, count: int) -> float:
 
 
 def _read_reply(connection: socket.socket) -> None:
-    data = connection.recv(_ROOM)
+    data = connection.recv(_BUFFER_BYTES)
     while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
-        more = connection.recv(_ROOM)
+        more = connection.recv(_BUFFER_BYTES)
         if not more:
             raise LoadFailed("the connection ended before the reply")
         data += more

@@ -2,10 +2,11 @@
 
     python -m benchmarks.worst_cases [--groups 100000] [--offsets 1000000]
 
-`whole_steps` measures the whole way of a message, whose cost depends on the message alone.
+`whole_steps` measures the whole handling of a message, for messages whose cost depends on their content and not on the
+number of groups.
 
 Each step is a part of the work for one client request, or one turn of a background job, between two turns of other
-clients. It runs in this process, on one thread. The time is CPU time, so other processes do not count.
+clients. The steps run in this process, on one thread. The times are CPU times, so other processes do not count.
 """
 
 import argparse
@@ -58,7 +59,7 @@ class BrokerWithManyGroups:
             Address("broker", 9092), config, TrafficCounters(), lambda fact: None, clock_offset=0.0
         )
         self.manager = self.state.copy.manager
-        self.learning = Observer(
+        self.observer = Observer(
             self.state.copy,
             self.state.accesses[DEFAULT_LISTENER],
             self.state.topic_names,
@@ -82,24 +83,24 @@ class BrokerWithManyGroups:
         if self.manager.listing_fallback_reason(self.now, version) is None:
             self.manager.listing(self.now).reply(request, version)
 
-    def junk(self) -> None:
+    def undecodable_write(self) -> None:
         """Handles a request whose group cannot be decoded, and the loss of its reply."""
-        self.learning.note_undecoded_write(ApiKey.DELETE_GROUPS, None).lost(0)
+        self.observer.note_undecoded_write(ApiKey.DELETE_GROUPS, None).lost(0)
 
     def topics_deleted(self) -> None:
         UndecodedWrite(self.state.copy, ApiKey.DELETE_TOPICS).lost(0)
 
     def gone(self) -> None:
         """Handles the loss of a connection with very many pending requests."""
-        for pending in [self.learning.note_undecoded_write(ApiKey.DELETE_GROUPS, None) for _ in range(1000)]:
+        for pending in [self.observer.note_undecoded_write(ApiKey.DELETE_GROUPS, None) for _ in range(1000)]:
             pending.lost(0)
-        self.learning.gone(Origin("127.0.0.1"))
+        self.observer.gone(Origin("127.0.0.1"))
 
     def touch_all(self) -> None:
         """Marks all groups as changed."""
         self.manager._cache.changed.update(self.names)
 
-    def asked(self, request: Struct, version: int) -> Exchange:
+    def exchange(self, request: Struct, version: int) -> Exchange:
         """Returns a request as an exchange."""
         return Exchange(request=request, version=version, token="1:1", client_id="", client_host="", sent_at=self.now)
 
@@ -107,7 +108,10 @@ class BrokerWithManyGroups:
         return GroupsListed(groups=frozenset(self.names), sent_at=self.now, as_of=self.manager.note_count)
 
     def settle(self) -> None:
-        """Ends all doubts."""
+        """Ends the doubts that a list of the broker's groups ends, and encodes the groups that have changed.
+
+        After a write that could not be decoded, all groups stay incomplete.
+        """
         self.now += 100
         self.apply(self.listed())
         run_to_end(self.manager.update_listing(self.now))
@@ -119,13 +123,15 @@ class BrokerWithManyGroups:
             error_code=0, groups=tuple(ListedGroup(group_id=name, protocol_type="consumer") for name in self.names)
         )
         body = encode(listing, 4)
-        yield Step("ListGroups, the first in its form", lambda: self.make_list(request), 1)
+        yield Step("ListGroups, the first in one of the four forms", lambda: self.make_list(request), 1)
         yield Step("ListGroups, nothing changed", lambda: self.make_list(request))
         yield Step("ListGroups with a filter", lambda: self.make_list(states))
         yield Step("ListGroups, all groups changed", lambda: self.make_list(request), before=self.touch_all)
-        yield Step("request whose group cannot be read, and its reply", self.junk)
-        yield Step("first look at any group after that", lambda: self.manager.view(self.names[0], self.now))
-        yield Step("ListGroups after that", lambda: self.make_list(request))
+        yield Step("request whose group cannot be read, and its reply", self.undecodable_write)
+        yield Step(
+            "look at a group that such a request made incomplete", lambda: self.manager.view(self.names[0], self.now)
+        )
+        yield Step("ListGroups while such a request makes all groups incomplete", lambda: self.make_list(request))
         yield Step("connection closed with 1,000 such requests unanswered", self.gone)
         yield Step("DeleteTopics, and its reply", self.topics_deleted)
         yield Step("ListGroups reply of the broker: apply", lambda: self.apply(self.listed()))
@@ -134,9 +140,9 @@ class BrokerWithManyGroups:
         yield Step("ApiVersions of a client that connects", lambda: self.manager.keep_empty_groups(True))
         yield Step(
             "rights needed for ListGroups",
-            lambda: list(required_rights(self.asked(request, 4), self.manager, self.now)),
+            lambda: list(required_rights(self.exchange(request, 4), self.manager, self.now)),
         )
-        yield Step("background: a turn of looking for doubt", longest(self.manager.unsettled))
+        yield Step("background: a turn of looking for doubt", longest(self.manager.groups_to_describe))
         yield Step("background: a turn of finding expired sessions", longest(lambda: self.manager.sweep(self.now)))
         yield Step(
             "background: a turn of encoding the list of groups",
@@ -183,10 +189,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", type=int, default=100_000)
     parser.add_argument("--offsets", type=int, default=1_000_000)
-    asked = parser.parse_args()
-    broker = BrokerWithManyGroups(asked.groups, asked.offsets)
+    options = parser.parse_args()
+    broker = BrokerWithManyGroups(options.groups, options.offsets)
     gc.disable()
-    print(f"{asked.groups:,} groups, {asked.offsets:,} offsets\n\n| step | ms at most | within {GOAL_MS:g} ms |")
+    print(f"{options.groups:,} groups, {options.offsets:,} offsets\n\n| step | ms at most | within {GOAL_MS:g} ms |")
     print("| --- | ---: | --- |")
     for step in broker.steps():
         took = timed(step)

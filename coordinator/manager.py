@@ -55,7 +55,7 @@ from group_sidecar.coordinator.state.exclusivity import Exclusivity
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_cache import GroupCache
 from group_sidecar.coordinator.state.group_size import occupancy_of
-from group_sidecar.coordinator.state.log_ends import Bounds, LogBounds
+from group_sidecar.coordinator.state.log_bounds import Bounds, LogBounds
 from group_sidecar.coordinator.state.unread_writes import UnreadWrites
 
 _TIME_PASSED = TimePassed()
@@ -354,7 +354,7 @@ class GroupMetadataManager:
 
     @property
     def note_count(self) -> int:
-        """The number with which the `as_of` of a listing is compared."""
+        """How often the copy has noted a group with unseen history. The `as_of` of a listing is compared with it."""
         return self._cache.unseen_history.note_count
 
     def changes_of(self, group_id: str) -> tuple[int, int]:
@@ -446,9 +446,9 @@ class GroupMetadataManager:
             return ListingEntry(None)
         return listing_entry(group, self._confidence.reason(Question.STATE, group_id, now), now)
 
-    def unsettled(self) -> Iterator[list[str]]:
+    def groups_to_describe(self) -> Iterator[list[str]]:
         """Yields the groups that only a description by the broker can make complete, in batches."""
-        return self._confidence.unsettled()
+        return self._confidence.groups_to_describe()
 
     @property
     def learns_from_listings(self) -> bool:

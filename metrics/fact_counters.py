@@ -87,7 +87,7 @@ class FactCounters:
         self._bypassing_records = {COMMIT: 0, MEMBER: 0}
         self._offset_commits = 0
         self._commit_failures = dict.fromkeys([*map(error_name, COMMIT_ERRORS), OTHER], 0)
-        self._rules: dict[type[Fact], Callable[[Any], None]] = {
+        self._handlers: dict[type[Fact], Callable[[Any], None]] = {
             RebalanceStarted: self._rebalance_started,
             RebalanceCompleted: self._rebalance_completed,
             MemberJoined: self._member_joined,
@@ -99,11 +99,11 @@ class FactCounters:
 
     def observe(self, fact: Fact) -> None:
         """Counts one fact. Refusals are counted in `TrafficCounters` instead."""
-        if (rule := self._rules.get(type(fact))) is not None:
-            rule(fact)
+        if (handler := self._handlers.get(type(fact))) is not None:
+            handler(fact)
 
     def retain(self, group_ids: Collection[str]) -> None:
-        """Drops the counts of all other groups."""
+        """Drops the counts of all groups that are not in `group_ids`."""
         for group_id in self.by_group.keys() - group_ids:
             del self.by_group[group_id]
 

@@ -71,9 +71,9 @@ class _GroupFacts:
     def add(self, fact: Fact) -> list[Fact]:
         """Adds a fact, and returns the facts that were evicted for it."""
         self.facts.append(fact)
-        return [self.forget_oldest()] if len(self.facts) > MAX_FACTS_PER_GROUP else []
+        return [self.evict_oldest()] if len(self.facts) > MAX_FACTS_PER_GROUP else []
 
-    def forget_oldest(self) -> Fact:
+    def evict_oldest(self) -> Fact:
         """Removes and returns the oldest fact."""
         oldest = self.facts.popleft()
         self.forgotten_at = max(self.forgotten_at, oldest.at)
@@ -205,7 +205,7 @@ class FlightRecorder:
         refused_bytes = sum(kind_facts.held_bytes for kind_facts in refused)
         kind_facts = largest if refused_bytes > MAX_REFUSED_SHARE * self._max_bytes or not changes.groups else changes
         group_id, group_facts = next(iter(kind_facts.groups.items()))
-        kind_facts.held_bytes -= _size(group_facts.forget_oldest())
+        kind_facts.held_bytes -= _size(group_facts.evict_oldest())
         if not len(group_facts):
             del kind_facts.groups[group_id]
             kind_facts.held_bytes -= GROUP_BYTES

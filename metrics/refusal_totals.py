@@ -1,9 +1,9 @@
-"""Counts the refusals of one group's clients by policies, by client and reason, in bounded memory.
+"""Counts how often policies refused the clients of one group, for each client and reason, in bounded memory.
 
 A refused client tries again about every second. Refusals are therefore counted in runs: all refusals of one client for
 one reason within a minute are one run. If a group has too many runs, two successive runs of the client with the most
-runs are merged. The pair that is closest together in relation to its age is chosen. Counts stay exact, and only the
-times of old runs become less exact. If no two runs can be merged, the client whose last refusal is oldest is evicted.
+runs are merged, namely the pair whose time span is shortest in relation to its age. Merging keeps the counts exact, and
+makes only the times of old runs less exact. If no client has two runs, the oldest run is evicted.
 """
 
 from collections import OrderedDict
@@ -72,8 +72,8 @@ class GroupRefusals:
         self._size += 1
         return [self._shrink(fact.at)] if self._size > MAX_RUNS_PER_GROUP else []
 
-    def forget_oldest(self) -> RefusalRun:
-        """Removes and returns the oldest run of the client whose last refusal is oldest."""
+    def evict_oldest(self) -> RefusalRun:
+        """Removes and returns the oldest run of the client whose last refusal was longest ago."""
         key, runs = next(iter(self._runs.items()))
         oldest = runs.pop(0)
         if not runs:
@@ -85,13 +85,13 @@ class GroupRefusals:
     def _shrink(self, now: float) -> RefusalRun:
         runs = max(self._runs.values(), key=len)
         if len(runs) == 1:
-            return self.forget_oldest()
+            return self.evict_oldest()
 
-        def closeness(index: int) -> float:
+        def relative_length(index: int) -> float:
             first, second = runs[index : index + 2]
             return (second.at - first.first_at) / max(now - first.first_at, RUN_SECONDS)
 
-        index = min(range(len(runs) - 1), key=closeness)
+        index = min(range(len(runs) - 1), key=relative_length)
         merged = runs.pop(index)
         runs[index].first_at = merged.first_at
         runs[index].count += merged.count

@@ -26,8 +26,8 @@ class Refuse:
         size: the value that the policy compared with the limit.
         limit: the largest value that the policy allows.
         message: the error message in the reply, if the API's replies have one.
-        remove: the id of a member that the refusal removes from the group, as in the broker; empty for none. The member
-            may be active, or its id may only have been issued.
+        remove: the id of a member that the sidecar removes from the group because of the refusal, as Kafka's own limit
+            does; empty for none. The member may be active, or the broker may only have issued its id.
     """
 
     error_code: int

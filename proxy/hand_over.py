@@ -28,13 +28,14 @@ class HandOver:
     Args:
         predecessor: the process whose ports this process takes over, or None.
         sockets: returns the sockets that a successor gets, and may block.
-        begin_sharing: called when another process may begin to serve clients, whose requests this process does not see.
-        end_sharing: called when that process has ended.
+        begin_sharing: called before a successor may serve clients, whose requests this process does not see.
+        end_sharing: called when the other process, a predecessor or a failed successor, has ended.
         service_manager: gets the process id of the successor.
         supervisor: handles unexpected failures.
 
     Attributes:
-        alone: set while no predecessor runs. Until then, its clients change groups unseen by this process.
+        predecessor_gone: set when no predecessor runs. While a predecessor runs, its clients change groups, and this
+            process does not see their requests.
         may_accept: set when this process may accept clients.
         successor: the process that serves new clients in place of this one, or None.
     """
@@ -56,27 +57,27 @@ class HandOver:
         self._supervisor = supervisor
         self._is_starting_successor = False
         self._publishes_all = predecessor is None
-        self.alone = trio.Event() if predecessor is None else predecessor.gone
+        self.predecessor_gone = trio.Event() if predecessor is None else predecessor.gone
         if predecessor is None:
-            self.alone.set()
+            self.predecessor_gone.set()
         self.may_accept = trio.Event()
         self.successor: Successor | None = None
 
     @property
     def is_shared(self) -> bool:
         """Whether another process of this sidecar may serve clients, too."""
-        return not self.alone.is_set() or self._is_starting_successor or self.successor is not None
+        return not self.predecessor_gone.is_set() or self._is_starting_successor or self.successor is not None
 
     @property
     def is_waiting(self) -> bool:
         """Whether this process accepts no clients yet, because a predecessor serves them while the copies load."""
-        return not (self.alone.is_set() or self.may_accept.is_set())
+        return not (self.predecessor_gone.is_set() or self.may_accept.is_set())
 
     def publishes(self, fact: Fact) -> bool:
         """Whether this process logs a fact and writes it to the journal.
 
-        Both processes learn of most facts, and only one of them publishes a fact: the predecessor until the successor
-        reports that it serves clients. Each process publishes its own refusals.
+        Both processes learn of most facts. The predecessor publishes these facts until the successor reports that it
+        serves clients, and the successor publishes them from then on. Each process publishes its own refusals.
         """
         return self._publishes_all or isinstance(fact, ClientRefused)
 
@@ -89,7 +90,7 @@ class HandOver:
                 log.info("the predecessor has ended")
 
     async def wait_for_copies(self, are_loaded: Callable[[], bool]) -> None:
-        """Waits until this process may accept clients: at most LOAD_SECONDS, and not without a predecessor.
+        """Waits until this process may accept clients, at most LOAD_SECONDS. Without a predecessor, returns at once.
 
         `are_loaded`: returns whether the copies are loaded.
         """
@@ -97,7 +98,7 @@ class HandOver:
             log.info("loading the copies while the predecessor serves clients")
             with trio.move_on_after(LOAD_SECONDS):
                 # Several parts together decide whether the copies are loaded, so there is no event to wait for.
-                while not (self.alone.is_set() or are_loaded()):  # noqa: ASYNC110
+                while not (self.predecessor_gone.is_set() or are_loaded()):  # noqa: ASYNC110
                     await trio.sleep(LOAD_POLL_SECONDS)
         self.may_accept.set()
 
@@ -112,7 +113,7 @@ class HandOver:
 
         If the successor fails, or if `stop` is set meanwhile, the successor is ended. A failure is counted and logged.
         """
-        is_serving = self.alone.is_set() and self.may_accept.is_set() and not stop.is_set()
+        is_serving = self.predecessor_gone.is_set() and self.may_accept.is_set() and not stop.is_set()
         if self._is_starting_successor or not is_serving:
             log.warning("no successor is started", cause="a start, a stop or another hand-over is under way")
             return
@@ -122,7 +123,7 @@ class HandOver:
             try:
                 self.successor = await start_successor(self._sockets, stop)
             except SuccessorFailed as failure:
-                log.error("the successor has failed, so this sidecar goes on", cause=str(failure))
+                log.error("the successor has failed, so this process continues to serve", cause=str(failure))
                 self._supervisor.count(Task.HAND_OVER, failure)
             if self.successor:
                 self._publishes_all = False

@@ -380,7 +380,7 @@ class Sidecar:
             self._tasks.start_soon(self._run_journal, self._journal_writer)
 
     async def _run_journal(self, writer: JournalWriter) -> None:
-        await self.hand_over.alone.wait()
+        await self.hand_over.predecessor_gone.wait()
         if self._gateway:
             await self._gateway.was_asked.wait()
         await writer.run(self._sources, self._epoch, self._supervisor)
@@ -420,7 +420,7 @@ class Sidecar:
             self._poller.add_deferred_call(
                 lambda: self._connection_manager.evict_held_request(state.held_requests.take_evicted())
             )
-            broker.start(self._tasks, self._supervisor, self.hand_over.alone)
+            broker.start(self._tasks, self._supervisor, self.hand_over.predecessor_gone)
             if self.hand_over.is_shared:
                 state.copy.manager.begin_sharing()
         return broker

@@ -44,7 +44,7 @@ class Summary:
     doc: str
 
 
-_VERDICT = ("group", "policy", "error_code")
+_REFUSAL_KEY = ("group", "policy", "error_code")
 SUMMARIES: Mapping[str, Summary] = MappingProxyType(
     {
         summary.name: summary
@@ -73,8 +73,8 @@ SUMMARIES: Mapping[str, Summary] = MappingProxyType(
                 ("group", "cause", "rebalances", "seconds", "longest_seconds", "lost_consumer_seconds", "last_at"),
                 "Rebalances by cause, and the time they took.",
             ),
-            Summary("refusals", refusals, "refusals", _VERDICT, (), "How often policies refused clients."),
-            Summary("audits", audits, "audits", _VERDICT, (), "Refusals that were only recorded."),
+            Summary("refusals", refusals, "refusals", _REFUSAL_KEY, (), "How often policies refused clients."),
+            Summary("audits", audits, "audits", _REFUSAL_KEY, (), "Refusals that were only recorded."),
             Summary("sidecars", sidecars, "silent_seconds", ("sidecar",), (), "Which sidecars are alive."),
             Summary("churn", churn, "members", ("group", "change"), (), "Members that joined and left."),
             Summary("metrics", metrics, None, ("metric",), (), "The sidecars' own metrics, summed over the fleet."),

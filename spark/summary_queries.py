@@ -1,7 +1,8 @@
 """The queries of the summaries, which aggregate the tables' rows of a range of time.
 
-The current state of a group, partition or sidecar is its state in the newest window of the range that has data of it.
-The docstring of a query declares its columns, from which docs/tables.md is generated.
+The current state of a group, partition or sidecar is its state in the newest window for which the range has data of
+that group, partition or sidecar. The docstring of a query declares the query's columns. docs/tables.md is generated
+from these docstrings.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -18,13 +19,13 @@ EXAMPLE_LENGTH = 200
 def groups(read: TableReader) -> DataFrame:
     """Returns one row for each group that was reported, has offsets, rebalanced, or had clients refused.
 
-    `main_cause` is the cause with the most rebalances. Among equally frequent causes, the cause with the most lost
-    consumer time counts. If that is equal too, the alphabetically last cause counts.
+    `main_cause` is the cause with the most rebalances. Among equally frequent causes, it is the cause with the most
+    lost consumer time. If the lost consumer time is equal too, it is the alphabetically last cause.
 
     Returns:
         group STRING: Group id.
-        sidecar STRING or null: The sidecar whose record counts. This column, `sidecars` and all columns from `protocol`
-            to `gone` are null if no sidecar reported the group.
+        sidecar STRING or null: The sidecar whose record of the group was taken. If no sidecar reported the group, this
+            column and the next columns, up to `gone`, are null.
         sidecars BIGINT or null: How many sidecars reported the group.
         protocol STRING or null: classic, consumer, share or streams.
         state STRING or null: State, spelled as in DescribeGroups.
@@ -36,17 +37,18 @@ def groups(read: TableReader) -> DataFrame:
             not reported.
         first_seen TIMESTAMP or null: The first report in the range.
         last_seen TIMESTAMP or null: The last report in the range.
-        gone BOOLEAN or null: True if the last complete snapshot of its sidecar does not contain the group. A group is
-            also gone after a restart of its sidecar, until the sidecar has read the log.
+        gone BOOLEAN or null: True if the last complete snapshot of the column `sidecar` does not contain the group. A
+            group is also gone after a restart of its sidecar, until the sidecar has read the log.
         lag BIGINT or null: This column and the next five have the values of the table group_lag in the newest window
-            with a known lag. All six are null if the group has no committed offsets or is gone.
+            with a known lag. All six are null if the group is gone or has no committed offsets, or if the group's
+            newest window has no committed offsets.
         max_partition_lag BIGINT or null: The largest lag of a partition.
         lag_seconds DOUBLE or null: The largest `lag_seconds` of a partition.
         topics BIGINT or null: Number of topics with a committed offset.
         partitions BIGINT or null: Number of partitions with a committed offset.
         partitions_without_log_end BIGINT or null: How many of these partitions have no known log end.
         rebalances BIGINT: Number of rebalances; 0 if there were none.
-        rebalance_seconds DOUBLE: Sum of their durations; 0 if there were none.
+        rebalance_seconds DOUBLE: Sum of the rebalances' durations; 0 if there were none.
         lost_consumer_seconds DOUBLE: Sum of duration times members; 0 if there were none.
         main_cause STRING or null: The cause of most rebalances; null if there were none.
         last_rebalance_at TIMESTAMP or null: When the last rebalance was observed; null if there was none.
@@ -57,8 +59,8 @@ def groups(read: TableReader) -> DataFrame:
     refused = read("refusals").groupBy("group").agg(F.sum("refusals").alias("refusals"))
     latest_groups = _latest_groups(read)
     joined = latest_groups
-    for answer in (behind, _rebalances_of(read("rebalances")), refused):
-        joined = joined.join(answer, "group", "full_outer")
+    for part in (behind, _rebalances_of(read("rebalances")), refused):
+        joined = joined.join(part, "group", "full_outer")
     joined = joined.fillna(0, subset=["rebalances", "rebalance_seconds", "lost_consumer_seconds", "refusals"])
     stale = F.coalesce(F.col("gone") | (F.col("lag_window") < F.col(WINDOW)), F.lit(False))
     current = {name: F.when(~stale, F.col(name)) for name in lags}
@@ -79,11 +81,12 @@ def lag(read: TableReader) -> DataFrame:
         log_end BIGINT or null: Log end offset; null if no sidecar reported it in the range.
         lag BIGINT or null: Number of messages from the committed offset to the log end, at least 0; null without a log
             end.
-        lag_seconds DOUBLE or null: As in the table; null if commit and log end come from different windows, and 0
-            without lag.
+        lag_seconds DOUBLE or null: 0 if `lag` is 0. Otherwise as in the table `lag`, but null if commit and log end
+            come from different windows.
         committed_at TIMESTAMP: When the commit was observed.
         log_end_at TIMESTAMP or null: When the log end was observed; null without a log end.
-        skew_seconds DOUBLE or null: As in the table; null without a log end.
+        skew_seconds DOUBLE or null: As in the table `lag` if commit and log end come from the same window. Otherwise
+            the time from `committed_at` to `log_end_at` if it is negative, or 0. Null without a log end.
         window TIMESTAMP: The newest window with a report of the commit.
     """
     seen = F.when(F.col("log_end").isNotNull(), F.col(WINDOW))
@@ -98,7 +101,7 @@ def lag(read: TableReader) -> DataFrame:
         )
         .select("group", "topic", "partition", "commit.*", "end.log_end", "end.log_end_at", "end", WINDOW)
     )
-    same, older = F.col("end.window") == F.col(WINDOW), seconds_between("committed_at", "log_end_at")
+    same, seconds_newer = F.col("end.window") == F.col(WINDOW), seconds_between("committed_at", "log_end_at")
     return newest.withColumn("lag", messages_behind()).select(
         "group",
         "topic",
@@ -109,7 +112,10 @@ def lag(read: TableReader) -> DataFrame:
         F.when(F.col("lag") == 0, 0.0).when(same, F.col("end.lag_seconds")).alias("lag_seconds"),
         "committed_at",
         "log_end_at",
-        F.when(same, F.col("end.skew_seconds")).when(older < 0, older).when(~same, 0.0).alias("skew_seconds"),
+        F.when(same, F.col("end.skew_seconds"))
+        .when(seconds_newer < 0, seconds_newer)
+        .when(~same, 0.0)
+        .alias("skew_seconds"),
         WINDOW,
     )
 
@@ -122,11 +128,11 @@ def rebalances(read: TableReader) -> DataFrame:
         cause STRING: Cause; `unknown` if the record has none.
         reason STRING: What began the rebalances: join, leave, metadata, expired or unknown.
         rebalances BIGINT: Number of rebalances.
-        seconds DOUBLE: Sum of their durations.
+        seconds DOUBLE: Sum of the rebalances' durations.
         longest_seconds DOUBLE: The longest duration.
-        lost_consumer_seconds DOUBLE: Sum of duration times members, as in the table.
+        lost_consumer_seconds DOUBLE: Sum of duration times members, as in the table `rebalances`.
         members BIGINT: The maximum number of members.
-        last_at TIMESTAMP: When the last one was observed.
+        last_at TIMESTAMP: When the last rebalance was observed.
     """
     return (
         read("rebalances")
@@ -150,8 +156,8 @@ def refusals(read: TableReader) -> DataFrame:
         policy STRING: Name of the policy.
         error_code BIGINT: Kafka's error code.
         refusals BIGINT: Number of refusals.
-        clients BIGINT: Number of different client ids; the maximum of one window.
-        last_at TIMESTAMP: When the last one was observed.
+        clients BIGINT: The largest number of different client ids in one window.
+        last_at TIMESTAMP: When the last refusal was observed.
     """
     return _verdicts(read, "refusals")
 
@@ -164,8 +170,8 @@ def audits(read: TableReader) -> DataFrame:
         policy STRING: Name of the policy.
         error_code BIGINT: Kafka's error code.
         audits BIGINT: Number of requests that would have been refused.
-        clients BIGINT: Number of different client ids; the maximum of one window.
-        last_at TIMESTAMP: When the last one was observed.
+        clients BIGINT: The largest number of different client ids in one window.
+        last_at TIMESTAMP: When the last of these requests was observed.
     """
     return _verdicts(read, "audits")
 
@@ -173,21 +179,22 @@ def audits(read: TableReader) -> DataFrame:
 def sidecars(read: TableReader) -> DataFrame:
     """Returns which sidecars are alive, how many of their records are missing, and how far their clocks are off.
 
-    A record is missing if its sequence number lies between others of the same boot and no such record is stored. It was
-    dropped, lost, delayed or put into quarantine. Numbers before the first one in the range are not counted.
+    A record is missing if the sidecar has sent a record before it and a record after it since the same start, but it is
+    not stored. A missing record was dropped, lost, delayed or put into quarantine. Records before the first stored
+    record of a start in the range are not counted.
 
     Returns:
         sidecar STRING: Id of the sidecar.
-        boots BIGINT: Number of its starts.
+        boots BIGINT: Number of starts of the sidecar.
         records BIGINT: Number of records.
-        missing BIGINT: Number of records that are missing between others of the same boot.
+        missing BIGINT: Number of missing records.
         heartbeats BIGINT: Number of heartbeats.
         last_heartbeat TIMESTAMP or null: When the last heartbeat was emitted; null if there was none.
         last_record TIMESTAMP: When the last record was emitted.
-        clock_skew_seconds DOUBLE or null: As in the table, from the newest window in which it is known; null if there
-            is none.
-        silent_seconds DOUBLE: Time from its last record to the newest record of the fleet, corrected if its clock is
-            certainly ahead.
+        clock_skew_seconds DOUBLE or null: As in the table `sidecars`, from the newest window in which the skew is
+            known; null if there is no such window.
+        silent_seconds DOUBLE: Time from the sidecar's last record to the newest record of the fleet, corrected if the
+            sidecar's clock is certainly ahead.
     """
     return _with_silence(_sidecars(read))
 
@@ -232,7 +239,7 @@ def quarantine(read: TableReader) -> DataFrame:
         sidecar STRING or null: Id of the sidecar; null if it cannot be parsed.
         lines BIGINT: Number of lines.
         example STRING or null: The beginning of one of these lines; null if none of them has a text.
-        last_arrived_at TIMESTAMP or null: When the topic or the segment got the last of them; null if not known.
+        last_arrived_at TIMESTAMP or null: When the topic or the segment got the last of these lines; null if not known.
     """
     return (
         read("quarantine")
@@ -274,17 +281,17 @@ def _latest_groups(read: TableReader) -> DataFrame:
     )
     # The newest snapshot of a sidecar may be incomplete, because some of its records may not be written yet. A snapshot
     # is complete if the sidecar has begun another one since.
-    complete = (
+    complete_window = (
         read("sidecars")
         .where("heartbeats > 0")
         .select("sidecar", WINDOW)
         .distinct()
         .groupBy("sidecar")
         .agg(F.max_by(WINDOW, WINDOW, 2).alias("windows"))
-        .select("sidecar", F.try_element_at("windows", F.lit(2)).alias("complete"))
+        .select("sidecar", F.try_element_at("windows", F.lit(2)).alias("complete_window"))
     )
-    gone = F.coalesce(F.col(WINDOW) < F.col("complete"), F.lit(False))
-    return newest.join(complete, "sidecar", "left_outer").withColumn("gone", gone).drop("complete")
+    gone = F.coalesce(F.col(WINDOW) < F.col("complete_window"), F.lit(False))
+    return newest.join(complete_window, "sidecar", "left_outer").withColumn("gone", gone).drop("complete_window")
 
 
 def _rebalances_of(table: DataFrame) -> DataFrame:

@@ -48,12 +48,12 @@ class Table:
     source: str = RECORDS
 
     def compute(self, records: DataFrame, width: str) -> DataFrame:
-        """Computes the table from records. If its source is another table, that table is computed first."""
+        """Computes the table from records. If `source` is another table, that table is computed first."""
         source = records if self.source == RECORDS else TABLES[self.source].compute(records, width)
         return self.query(source, width)
 
 
-_VERDICT = ("group", "policy", "error_code")
+_REFUSAL_KEY = ("group", "policy", "error_code")
 TABLES: Mapping[str, Table] = MappingProxyType(
     {
         table.name: table
@@ -64,9 +64,9 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             Table(
                 "rebalances", rebalances, ("group", "cause", "reason"), "Rebalances by cause, and the time they took."
             ),
-            Table("refusals", refusals, _VERDICT, "How often policies refused clients of each group."),
-            Table("audits", audits, _VERDICT, "Refusals that policies in audit mode only recorded."),
-            Table("sidecars", sidecars, ("sidecar", "boot"), "The records of each boot of each sidecar."),
+            Table("refusals", refusals, _REFUSAL_KEY, "How often policies refused clients of each group."),
+            Table("audits", audits, _REFUSAL_KEY, "Refusals that policies in audit mode only recorded."),
+            Table("sidecars", sidecars, ("sidecar", "boot"), "The records of each sidecar since each of its starts."),
             Table("churn", churn, ("group", "change"), "Members that joined and left each group."),
             Table("metrics", metrics, ("metric",), "The sidecars' own metrics, summed over the fleet."),
         )

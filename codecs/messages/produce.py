@@ -76,7 +76,10 @@ class BatchIndexAndErrorMessage(Struct):
 
 @struct
 class PartitionProduceResponse(Struct):
-    """The result for one partition. `log_append_time_ms`: milliseconds since the epoch, -1 with create time."""
+    """The result for one partition.
+
+    `log_append_time_ms`: milliseconds since the epoch; -1 if the topic has message.timestamp.type=CreateTime.
+    """
 
     index: int = wire_field(INT32)
     error_code: int = wire_field(INT16)

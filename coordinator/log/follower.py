@@ -338,7 +338,7 @@ class LogFollower:
                 return []
         if logged.offsets or logged.pending or group_id in cache.offsets:
             offsets = cache.attach_log_to_offsets(partition, group_id, logged)
-            offsets.merged(now)
+            offsets.note_log_changed(now)
             if not cache.exclusivity.holds(now):
                 offsets.doubt_differences(now)
         if partition.read_at == NEVER:  # A group that appears later was not loaded with the partition.
@@ -369,7 +369,7 @@ class LogFollower:
             return
         if group_id in self._cache.offsets:
             offsets = self._cache.attach_log_to_offsets(partition, group_id, None)
-            offsets.merged(now)
+            offsets.note_log_changed(now)
             if not self._cache.exclusivity.holds(now):
                 offsets.doubt_differences(now)
         apply(group, GroupVanished(), now)
@@ -453,7 +453,7 @@ def _logged_event(group: Group, logged: LoggedGroup, *, is_live: bool) -> Intern
     """Returns the event for a group whose records have changed."""
     if not logged.records:
         return GenerationLogged(metadata=logged.metadata, is_live=is_live)
-    if group.logged_state.is_read(logged.changes):
+    if group.logged_state.is_decoded(logged.changes):
         return ConsumerGroupLogged(metadata=logged.metadata, changes=logged.changes, view=None, is_live=is_live)
     try:
         view = consumer_group_from_records(group.group_id, logged.records)

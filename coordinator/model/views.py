@@ -40,7 +40,8 @@ class FallbackReason(StrEnum):
     """Why the copy of a group may not be used to answer; the label of the fallback metric."""
 
     NOT_EXCLUSIVE = "not_exclusive"
-    """Clients may reach the broker without this sidecar: `answers.exclusive` is false, or a client bypassed it."""
+    """Clients may reach the broker without this sidecar: `answers.exclusive` is false, or a client has bypassed this
+    sidecar."""
     COLD = "cold"
     """The group may have a history that this sidecar has not observed."""
     STALE = "stale"

@@ -65,7 +65,7 @@ class OffsetRules:
             if self._log.may_include(event):
                 offsets.doubt_differences(now)
             if event.unresolved:
-                offsets.miss(now)
+                offsets.note_unnamed_commit(now)
                 self._cache.exclusivity.note_unknown_effect(event.group_id, now)
             if not event.broker_retention:
                 offsets.leave_to_broker(FallbackReason.STALE)

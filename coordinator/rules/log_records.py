@@ -71,7 +71,7 @@ def group_loaded(group: Group, event: GroupLoaded, now: float) -> list[Fact]:
 
 def generation_logged(group: Group, event: GenerationLogged, now: float) -> list[Fact]:
     """Applies the last generation of a classic group in the log, or its deletion."""
-    before = group.logged_state.take_metadata(event.metadata)
+    before = group.logged_state.set_metadata(event.metadata)
     if event.metadata is None:
         if before is not None or group.kind is not GroupKind.CLASSIC:
             _lose_metadata(group, now)
@@ -81,7 +81,7 @@ def generation_logged(group: Group, event: GenerationLogged, now: float) -> list
     try:
         value = decode_as(GroupMetadataValue, event.metadata)
     except DecodeError:
-        group.completeness.misread()
+        group.completeness.note_undecoded_write()
         group.touch(now)
         return []
     return _take_generation(group, value, now, is_live=event.is_live)
@@ -221,25 +221,25 @@ def _lose_metadata(group: Group, now: float) -> None:
 
 def consumer_group_logged(group: Group, event: ConsumerGroupLogged, now: float) -> list[Fact]:
     """Applies the log's records of a group of a newer protocol."""
-    group.logged_state.take_metadata(event.metadata)
+    group.logged_state.set_metadata(event.metadata)
     if event.view is None:
         return []
-    group.logged_state.note_read(event.changes)
+    group.logged_state.note_decoded(event.changes)
     return _take_view(group, event.view, now, is_live=event.is_live)
 
 
 def records_unreadable(group: Group, event: RecordsUnreadable, now: float) -> list[Fact]:
     """Makes a group of a newer protocol incomplete, because its records could not be decoded."""
-    group.logged_state.take_metadata(event.metadata)
-    group.logged_state.note_read(event.changes)
-    group.completeness.misread()
+    group.logged_state.set_metadata(event.metadata)
+    group.logged_state.note_decoded(event.changes)
+    group.completeness.note_undecoded_write()
     group.touch(now)
     return []
 
 
 def group_vanished(group: Group, event: GroupVanished, now: float) -> list[Fact]:
     """Puts the group in doubt, because the log does not contain it any more. The broker may have deleted the group."""
-    group.logged_state.take_metadata(None)
+    group.logged_state.set_metadata(None)
     group.doubt(now)
     group.touch(now)
     return []
@@ -268,7 +268,7 @@ def broker_lost(group: Group, event: BrokerLost, now: float) -> list[Fact]:
 def _take_view(group: Group, view: ConsumerGroupView, now: float, *, is_live: bool) -> list[Fact]:
     before, old = group.members, group.consumer
     group.lifecycle.follow_log(view)
-    group.logged_state.take_view(view)
+    group.logged_state.set_view(view)
     group.roster.follow_log(
         {logged.member_id: before.get(logged.member_id) or _new_member(group, logged, now) for logged in view.members}
     )

@@ -65,7 +65,7 @@ class Completeness:
         """Notes that metadata or assignments of members were dropped, because there was no room for them."""
         self.metadata_omitted = True
 
-    def misread(self) -> None:
+    def note_undecoded_write(self) -> None:
         """Makes the members incomplete, because a write or record that may have changed them could not be decoded."""
         self.incomplete_reason = FallbackReason.UNDECODABLE
 

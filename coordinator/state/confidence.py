@@ -1,8 +1,8 @@
 """Why a question about groups may not be answered from the copy.
 
-`Confidence.reason` alone answers this for one group. `Confidence.listing_fallback_reason` answers it for ListGroups,
-apart from the state of each group and the age of the list, which the manager checks afterwards. Both methods combine
-what other modules know to be missing:
+`Confidence.reason` decides this for a question about one group. `Confidence.listing_fallback_reason` decides it for
+ListGroups, without the state of each group and the age of the list: the manager checks these two afterwards. Both
+methods combine what other modules know to be missing:
 
 - `completeness`: what is missing from the members of one group
 - `group_offsets`: what is missing from the offsets of one group
@@ -10,9 +10,9 @@ what other modules know to be missing:
 - `log_partitions`: whether the partition that stores a group is read, and how fresh it is
 - `group_cache`: groups for which verification found a difference, and deletions of topics
 
-The log contains all offsets and all state of groups of the new protocols. The log does not contain what a classic group
-does between two generations. Only the wire shows those changes, and only if every client uses this sidecar. If that is
-not certain, the reason is NOT_EXCLUSIVE, which precedes all other reasons of a group.
+The log contains all offsets and all state of groups of the newer protocols. The log does not contain what a classic
+group does between two generations. Only the wire shows those changes, and only if every client uses this sidecar. If
+clients may bypass this sidecar, the reason is NOT_EXCLUSIVE, which precedes all other reasons of a group.
 """
 
 from collections.abc import Iterator
@@ -54,11 +54,12 @@ class Confidence:
         self._cache = cache
 
     def reason(self, question: Question, group_id: str, now: float) -> FallbackReason | None:
-        """Returns why a question about a group may not be answered; None if it may."""
+        """Returns why a question about a group may not be answered; None if the copy may answer."""
         group = self._cache.group(group_id)
         exclusivity_reason = self._cache.exclusivity.fallback_reason(now)
         if exclusivity_reason is not None and self._needs_exclusive(question, group_id, group, now):
-            return exclusivity_reason  # First: while it lasts, the end of other reasons leads to no answer.
+            # This reason precedes the others: while it holds, the copy may not answer even after the others have ended.
+            return exclusivity_reason
         if question is Question.DESCRIPTION:
             return self._description_fallback_reason(group_id, group, now)
         if group_id in self._cache.distrusted:
@@ -72,7 +73,8 @@ class Confidence:
     def _needs_exclusive(self, question: Question, group_id: str, group: Group | None, now: float) -> bool:
         """Whether the answer depends on changes of the group that only the wire shows.
 
-        A group that the log does not have yet may be of a newer protocol, whose changes are in the log.
+        An unknown group may be a group of a newer protocol whose records were not read yet. The log, not the wire, then
+        decides about the answer.
         """
         in_use = self._cache.partitions.in_use
         if question is Question.OFFSETS:
@@ -82,10 +84,11 @@ class Confidence:
         return question is not Question.CONSUMER_GROUP and (group is None or group.kind is GroupKind.CLASSIC)
 
     def _description_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
-        """Returns why DescribeGroups may not be answered; None if it may.
+        """Returns why DescribeGroups may not be answered; None if the copy may answer.
 
-        The reply contains metadata, assignments and hosts besides state and members. Without `true_hosts` the reply
-        contains the sidecar's address as the broker reported it, because the sidecar may have several addresses.
+        The reply contains metadata, assignments and hosts besides state and members. Without `true_hosts`, a member's
+        host in the reply is the sidecar's address. The copy must know that address from the broker, because the sidecar
+        may have several addresses.
         """
         if group is not None and group.metadata_omitted:
             return FallbackReason.COLD
@@ -158,7 +161,7 @@ class Confidence:
         return _ERRORS[partition.state] if partition else ErrorCode.NOT_COORDINATOR
 
     def listing_fallback_reason(self, now: float) -> FallbackReason | None:
-        """Returns why ListGroups may not be answered, apart from the state of each group; None if it may."""
+        """Returns why ListGroups may not be answered, without the state of each group; None if the copy may answer."""
         cache = self._cache
         if (exclusivity_reason := cache.exclusivity.fallback_reason(now)) is not None:
             return exclusivity_reason
@@ -169,30 +172,31 @@ class Confidence:
         )
         return FallbackReason.IN_DOUBT if uncertain else None
 
-    def unsettled(self) -> Iterator[list[str]]:
+    def groups_to_describe(self) -> Iterator[list[str]]:
         """Yields the groups that the broker has to describe, in batches that may be empty.
 
-        There are no such groups if clients may bypass this sidecar, because a description could be outdated at once.
+        Yields nothing if clients may bypass this sidecar, because a description could be outdated at once.
         """
         cache = self._cache
         if not cache.exclusive:
             return
         names = [*cache.unseen_history.noted(), *cache.groups]
         for first in range(0, len(names), GROUPS_PER_STEP):
-            yield [group_id for group_id in names[first : first + GROUPS_PER_STEP] if self._unsettled(group_id)]
+            yield [group_id for group_id in names[first : first + GROUPS_PER_STEP] if self._needs_description(group_id)]
 
-    def _unsettled(self, group_id: str) -> bool:
+    def _needs_description(self, group_id: str) -> bool:
         group = self._cache.group(group_id)
-        return self._cache.unseen_history.may_be_there(group_id) if group is None else group.unsettled
+        return self._cache.unseen_history.may_be_there(group_id) if group is None else group.needs_description
 
     def _log_fallback_reason(self, group_id: str, now: float) -> FallbackReason | None:
-        """Returns why the log of a group cannot be used; None if it can."""
+        """Returns why the log of a group cannot be used; None if the log can be used."""
         partition = self._cache.partitions.partition_of(group_id)
         if partition is None or partition.state is not PartitionState.OWNED:
             return FallbackReason.COLD
         if now - partition.fresh_at > FRESH_SECONDS:
             return FallbackReason.STALE
-        # A client that bypasses this sidecar may have created the deleted group again, if the log still has it.
+        # The wire has shown that the group was deleted. The log was read beyond that time and still contains the group,
+        # so a client that bypasses this sidecar may have created the group again.
         deleted_at = partition.deleted.get(group_id)
-        held_back = deleted_at is not None and deleted_at <= partition.fresh_at
-        return FallbackReason.IN_DOUBT if held_back or partition.lost_deletions else None
+        may_exist_again = deleted_at is not None and deleted_at <= partition.fresh_at
+        return FallbackReason.IN_DOUBT if may_exist_again or partition.lost_deletions else None

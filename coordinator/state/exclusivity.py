@@ -71,7 +71,11 @@ class Exclusivity:
         return TableSize("records_to_explain", entries, self._name_bytes + self._unknown_effects.bytes)
 
     def holds(self, at: float) -> bool:
-        """Whether the statement is made, this sidecar is alone, and no client bypassed it in the last DOUBT_SECONDS."""
+        """Whether the operator's statement can be relied on.
+
+        That is so if the statement is made, no other sidecar forwards requests to the broker, and no client has
+        bypassed this sidecar in the last DOUBT_SECONDS.
+        """
         return self.fallback_reason(at) is None
 
     def fallback_reason(self, at: float) -> FallbackReason | None:

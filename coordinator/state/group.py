@@ -317,9 +317,9 @@ class Group:
             return False
         return member.note_heartbeat(content_hash, now) > self.completeness.unknown_until(self.group_id)
 
-    def misread(self) -> None:
+    def note_undecoded_write(self) -> None:
         """Marks the group as incomplete, because a write that may have changed it could not be decoded."""
-        self.completeness.misread()
+        self.completeness.note_undecoded_write()
         self.changes = next(self._ticks)
 
     def observe(self, now: float) -> None:
@@ -379,7 +379,7 @@ class Group:
         return self.roster.earliest_timeout(self.changes, now)
 
     @property
-    def unsettled(self) -> bool:
+    def needs_description(self) -> bool:
         """Whether a description by the broker would make the group complete."""
         if self.kind is not GroupKind.CLASSIC or self.joins:
             return False

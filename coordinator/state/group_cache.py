@@ -123,7 +123,7 @@ class GroupCache:
             if partition.fresh_at >= self.unread_writes.until:
                 return  # The log has been read past the unread write.
             partition.ahead_of_log.add(group.group_id)
-        group.misread()
+        group.note_undecoded_write()
 
     def group_offsets(self, group_id: str) -> GroupOffsets | None:
         """Returns the offsets of a group, after unread writes were applied to them; None if no offsets are kept."""
@@ -135,7 +135,7 @@ class GroupCache:
             ):
                 has_unread_write = before < self.unread_writes.offsets_epoch
                 if has_unread_write:
-                    offsets.misread(NEVER)
+                    offsets.note_undecoded_write(NEVER)
                 else:
                     offsets.topics_deleted()
                 self.touch_offsets(offsets)
@@ -274,11 +274,11 @@ class GroupCache:
         group, offsets = self.group(group_id), self.group_offsets(group_id)
         partition = self.partitions.partition_of(group_id)
         if group is not None:
-            group.misread()
+            group.note_undecoded_write()
             group.completeness.wait(until)
             self.changed.add(group_id)
         if offsets is not None:
-            offsets.misread(until)
+            offsets.note_undecoded_write(until)
             self.touch_offsets(offsets)
         if partition is not None and (group is not None or offsets is not None):
             partition.ahead_of_log.add(group_id)

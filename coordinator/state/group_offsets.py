@@ -24,12 +24,13 @@ class GroupOffsets:
         untracked_reason: why the copy cannot follow the offsets any more; None if it can.
         doubtful: partitions whose offset may be wrong, each with a time. A commit or reply whose request was sent after
             that time ends the doubt.
-        settled_at: until when a lost request may still change the offsets.
+        settled_at: only a log that was read up to this time, or a complete reply to a later request, makes the offsets
+            complete again. In seconds since the epoch.
         counted: the number of offsets that are not in the log, and the characters of their metadata, as last counted
             for the bounds.
         changes: the number of the last change.
         changed_at: when the offsets last changed.
-        epoch: the epoch of unread writes at which the offsets were last checked.
+        epoch: the epoch of `UnreadWrites` whose writes were last applied to these offsets.
     """
 
     def __init__(self, incomplete_reason: FallbackReason | None, settled_at: float = NEVER, epoch: int = 0) -> None:
@@ -46,7 +47,7 @@ class GroupOffsets:
         self.changed_at = 0.0
         self._logged: LoggedGroup | None = None
         self._deleted_at, self.settled_at = NEVER, settled_at
-        self._merged_at = NEVER
+        self._log_changed_at = NEVER
 
     @property
     def size(self) -> tuple[int, int]:
@@ -90,9 +91,12 @@ class GroupOffsets:
         self._logged = logged
         self.committed.log_values = {} if logged is None else logged.offsets
 
-    def merged(self, now: float) -> None:
-        """Notes that the group's records in the log have changed. A reply that is still due may be older."""
-        self._merged_at = now
+    def note_log_changed(self, now: float) -> None:
+        """Notes that the group's records in the log changed at the time `now`.
+
+        The reply to a request that was sent earlier may contain older offsets than the log.
+        """
+        self._log_changed_at = now
 
     def reconcile_with_log(
         self, asked_at: float, deleted: Iterable[TopicPartition] = (), unread_until: float = NEVER
@@ -127,14 +131,15 @@ class GroupOffsets:
     def store(self, offsets: Offsets, sent_at: float) -> None:
         """Stores committed offsets. `sent_at` is when their request was sent to the broker.
 
-        An offset is doubtful if another connection committed it while this request was in flight, because the order of
-        the two commits is unknown. The other commit's reply, or the log, has shown the other commit.
+        An offset is doubtful if another connection committed an offset of the same partition while this request was in
+        flight, because the order of the two commits is unknown. The copy knows the commit of the other connection from
+        its reply or from the log.
         """
         wire_offsets, doubtful, deleted_since = self.committed.wire_offsets, self.doubtful, self._deleted_at > sent_at
         for partition, offset in offsets.items():
             known = wire_offsets.get(partition)
             crossed = known is not None and known.at > sent_at and known.writer != offset.writer
-            crossed = crossed or (self._merged_at > sent_at and self.committed.differs_from_log(partition, offset))
+            crossed = crossed or (self._log_changed_at > sent_at and self.committed.differs_from_log(partition, offset))
             if crossed or deleted_since:
                 doubtful[partition] = offset.at
                 self.settled_at = max(self.settled_at, offset.at)
@@ -145,10 +150,13 @@ class GroupOffsets:
         self.committed.put(offsets)
 
     def delete(self, partitions: Iterable[TopicPartition], sent_at: float, now: float) -> None:
-        """Deletes offsets."""
+        """Deletes the offsets of partitions. `sent_at` is when the request was sent, and `now` when its reply came.
+
+        A partition is doubtful if its offset was committed while the request was in flight.
+        """
         self._deleted_at = now
         for partition in partitions:
-            is_logged = self._merged_at > sent_at and self.committed.is_logged(partition)
+            is_logged = self._log_changed_at > sent_at and self.committed.is_logged(partition)
             known = self.committed.remove(partition, now)
             if is_logged or (known is not None and known.at > sent_at):
                 self.doubtful[partition] = now
@@ -163,8 +171,8 @@ class GroupOffsets:
     def doubt(self, partitions: Collection[TopicPartition] | None, until: float) -> None:
         """Makes partitions doubtful, because the broker may store or delete their offsets before the time `until`.
 
-        None stands for any partitions. For None, or for too many partitions, all offsets of the group become
-        incomplete instead.
+        If `partitions` is None, the offset of every partition may change. Then, or if the partitions are too many, the
+        group's offsets become incomplete instead.
         """
         self.settled_at = max(self.settled_at, until)
         if partitions is None or len(self.doubtful) + len(partitions) > MAX_DOUBTFUL:
@@ -172,12 +180,12 @@ class GroupOffsets:
         else:
             self.doubtful.update(dict.fromkeys(partitions, until))
 
-    def miss(self, now: float) -> None:
+    def note_unnamed_commit(self, now: float) -> None:
         """Makes the offsets incomplete after a commit whose topics are unknown."""
         self.incomplete_reason = self.incomplete_reason or FallbackReason.COLD
         self.settled_at = max(self.settled_at, now)
 
-    def misread(self, until: float) -> None:
+    def note_undecoded_write(self, until: float) -> None:
         """Makes the offsets incomplete, because of a write that could not be decoded.
 
         The write may change the offsets before the time `until`.
@@ -228,7 +236,7 @@ class GroupOffsets:
             complete: whether the reply contains all offsets of the group.
             sent_at: when the request was sent.
         """
-        reported = {partition: self._merged(partition, offset) for partition, offset in offsets.items()}
+        reported = {partition: self._with_known_time(partition, offset) for partition, offset in offsets.items()}
         if complete:
             self.committed.replace_all(reported)
             self.doubtful = {partition: until for partition, until in self.doubtful.items() if until > sent_at}
@@ -242,7 +250,7 @@ class GroupOffsets:
             if self.doubtful.get(partition, FOREVER) <= sent_at:
                 self._end_doubt(partition)
 
-    def _merged(self, partition: TopicPartition, reported: CommittedOffset) -> CommittedOffset:
+    def _with_known_time(self, partition: TopicPartition, reported: CommittedOffset) -> CommittedOffset:
         known = self.committed.get_wire_offset(partition)
         if known is None or (known.offset, known.metadata) != (reported.offset, reported.metadata):
             return reported

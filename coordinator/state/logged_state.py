@@ -1,4 +1,4 @@
-"""The content of the log about one group, apart from its offsets."""
+"""What the log contains about one group, without the group's offsets."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from group_sidecar.coordinator.model.views import ConsumerGroupView
 
 
 class LoggedState:
-    """The last generation of a classic group in the log, or a KIP-848 group as its records describe it.
+    """The last generation of a classic group in the log, or the state of a group of a newer protocol in the log.
 
     Attributes:
         logged_metadata: the raw metadata of the last generation in the log; None if the log has no generation.
@@ -16,34 +16,37 @@ class LoggedState:
     def __init__(self) -> None:
         self.logged_metadata: bytes | None = None
         self.consumer: ConsumerGroupView | None = None
-        self._read_changes = 0
-        """How often the records had changed when `consumer` was decoded from them."""
+        self._decoded_changes = 0
+        """How often the group's records had changed when they were last decoded, or found undecodable."""
 
-    def take_metadata(self, metadata: bytes | None) -> bytes | None:
+    def set_metadata(self, metadata: bytes | None) -> bytes | None:
         """Sets the metadata of the last generation in the log. Returns the previous metadata."""
         before, self.logged_metadata = self.logged_metadata, metadata
         return before
 
-    def is_read(self, changes: int) -> bool:
-        """Whether `consumer` was decoded after the records had changed this often."""
-        return self.consumer is not None and self._read_changes == changes
+    def is_decoded(self, changes: int) -> bool:
+        """Whether `consumer` is known, and the records have not changed since they were last decoded.
 
-    def note_read(self, changes: int) -> None:
-        """Notes that the records were decoded after they had changed this often."""
-        self._read_changes = changes
+        `changes`: how often the group's records have changed.
+        """
+        return self.consumer is not None and self._decoded_changes == changes
 
-    def take_view(self, view: ConsumerGroupView) -> None:
-        """Sets the view of the group that the records describe now. A known order of the members is kept."""
+    def note_decoded(self, changes: int) -> None:
+        """Notes that the records were decoded, or found undecodable, after this number of changes."""
+        self._decoded_changes = changes
+
+    def set_view(self, view: ConsumerGroupView) -> None:
+        """Sets the state of a group of a newer protocol. The order of the members stays if the same members remain."""
         order = self.consumer.members if self.consumer is not None and self.consumer.ordered else ()
         self.consumer = view
         self.set_member_order(tuple(member.member_id for member in order))
 
     def drop_view(self) -> None:
-        """Forgets the view, because the log describes no group of a newer protocol any more."""
+        """Drops the state, because the log contains no group of a newer protocol with this name any more."""
         self.consumer = None
 
     def set_member_order(self, members: tuple[str, ...]) -> None:
-        """Sorts the members in the order in which the broker describes them, which is that of its hash table."""
+        """Sorts the members in the broker's order, which is the order of the broker's hash table."""
         if self.consumer is not None and set(members) == {member.member_id for member in self.consumer.members}:
             by_id = {member.member_id: member for member in self.consumer.members}
             self.consumer = replace(self.consumer, members=tuple(by_id[each] for each in members), ordered=True)

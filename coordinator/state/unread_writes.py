@@ -57,7 +57,7 @@ class UnreadWrites:
         self._by_group[group_id] = count + 1, until
 
     def end_of(self, group_id: str, until: float) -> float:
-        """Notes that such a write has its reply, or that its connection was lost.
+        """Notes that a write to this group has its reply, or that the write's connection was lost.
 
         Returns until when any unread write to this group may change the group; FOREVER while one of them has no reply.
         """

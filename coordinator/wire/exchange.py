@@ -19,7 +19,7 @@ from group_sidecar.coordinator.model.events import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """A request that was sent to the broker.
+    """A request, and what the sidecar knew when it sent the request to the broker.
 
     Attributes:
         request: the decoded request.
@@ -31,7 +31,8 @@ class Exchange:
         sent_at: when the request was sent to the broker, or an earlier time, in seconds since the epoch.
         as_of: for each group that the request names, the numbers of the last changes of the group and of its offsets at
             `sent_at`.
-        note_count: the manager's `note_count` at `sent_at`.
+        note_count: how often the copy had noted a group with unseen history at `sent_at`. The reply to a ListGroups
+            does not show the state of groups that were noted later.
         names: the known topic names, by topic id.
         removing: whether the sidecar itself sent the request, to remove a member for a policy.
     """
@@ -54,7 +55,7 @@ class Exchange:
         return self.token.partition(":")[0]
 
 
-begin_exchange = fast_constructor(Exchange)
+new_exchange = fast_constructor(Exchange)
 
 
 def coordinator_moved_events(exchange: Exchange, group: str, error_code: int) -> Iterable[Event]:

@@ -69,10 +69,10 @@ def make_project(scratch: Path, folder: Path, epoch: int) -> Path:
 
 
 def _reuse_compiled(scratch: Path) -> None:
-    """Copies what an earlier build of the checkout left to where setuptools looks for it.
+    """Copies the output of an earlier build of the checkout into the folders in which setuptools looks for it.
 
-    setuptools skips an extension whose library is newer than its sources. mypyc leaves a generated source as it is if
-    it does not change.
+    setuptools skips an extension whose library is newer than its sources. mypyc does not write a generated source again
+    if the source is unchanged.
     """
     for name in ("compiled", "mypy-compiling"):
         if (ROOT / "build" / name).is_dir():
@@ -85,7 +85,10 @@ def _reuse_compiled(scratch: Path) -> None:
 
 
 def _compiled_modules() -> list[Path]:
-    """Returns the compiled modules in the checkout, relative to its root. Leaves out those that are not built today."""
+    """Returns the libraries of compiled modules in the checkout, relative to its root.
+
+    Leaves out libraries of modules that are not compiled any more.
+    """
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["group-sidecar"]["compiled"]
     package = ROOT / PACKAGE
     found = [each for folder in package.iterdir() if folder.is_dir() for each in folder.rglob("*.so")]

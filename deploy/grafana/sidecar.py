@@ -110,7 +110,8 @@ ANSWERS = Row(
         ),
         graph(
             "Confirmations",
-            "Requests that a policy judged, and how often the broker was asked about a group before.",
+            "Requests that a policy judged, and how often the sidecar asked the broker about a group before a policy "
+            "judged.",
             Query(rate("policy_evaluations_total", "policy"), "{{policy}} judged"),
             Query(rate("policy_confirmations_total", "policy"), "{{policy}} asked before"),
             unit="ops",

@@ -1,1 +1,4 @@
-"""Manifests for Kubernetes, and the program that writes the one that is generated."""
+"""Manifests for Kubernetes. `python -m deploy.kubernetes` writes the PrometheusRule from deploy/prometheus.
+
+All other manifests are written by hand.
+"""

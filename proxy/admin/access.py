@@ -95,7 +95,7 @@ class AccessGuard:
         offered = offered_token(request.headers.get("authorization", ""))
         if offered is not None:
             host = request.client.host if request.client else ""
-            if seconds := self._guesses.begin(host):
+            if seconds := self._guesses.take_guess(host):
                 reply = problem(request, 429, "too many wrong tokens came from this address")
                 reply.headers["retry-after"] = str(seconds)
                 return reply

@@ -137,27 +137,27 @@ class GroupData:
 
     async def status(self) -> m.Status:
         """Returns the status of the sidecar."""
-        sources, numbers = self._sources, self._sources.numbers()
+        sources, figures = self._sources, self._sources.figures()
         group_snapshot = await sources.group_snapshot()
-        states = await collect_in_slices(figures.view.state for figures in group_snapshot.groups)
-        brokers, last = sources.readiness(), numbers.last_reload
+        states = await collect_in_slices(group.view.state for group in group_snapshot.groups)
+        brokers, last = sources.readiness(), figures.last_reload
         return m.Status(
             version=installed_version(),
-            sidecar_id=numbers.sidecar_id,
-            mode=numbers.mode,
-            started_at=timestamp(numbers.started_at),
+            sidecar_id=figures.sidecar_id,
+            mode=figures.mode,
+            started_at=timestamp(figures.started_at),
             ready=is_ready(brokers),
             brokers={broker: dict(conditions) for broker, conditions in brokers.items()},
             unreachable=self.unreachable(),
             offsets_log={broker: dict(status) for broker, status in sources.log_statuses().items()},
-            connections=numbers.connections,
+            connections=figures.connections,
             groups=dict(Counter(states)),
-            held_bytes=numbers.held_bytes,
+            held_bytes=figures.held_bytes,
             recorded_bytes=sources.recorder.held_bytes,
-            series_suppressed=numbers.series_suppressed,
-            answers={api_name(key): number for key, number in numbers.answers.items()},
-            fallbacks=_by_reason(numbers.fallbacks),
-            outlets={name: _outlet(health) for name, health in numbers.outlets.items()},
+            series_suppressed=figures.series_suppressed,
+            answers={api_name(key): number for key, number in figures.answers.items()},
+            fallbacks=_by_reason(figures.fallbacks),
+            outlets={name: _outlet(health) for name, health in figures.outlets.items()},
             last_reload=m.LastReload(successful=last.successful, succeeded_at=timestamp(last.succeeded_at)),
         )
 

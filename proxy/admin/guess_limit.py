@@ -47,8 +47,8 @@ class GuessLimit:
         """Returns how many addresses are remembered."""
         return len(self._buckets)
 
-    def begin(self, host: str) -> int:
-        """Takes a guess of a client's address. Returns 0, or the seconds to wait if the address has no guess left."""
+    def take_guess(self, host: str) -> int:
+        """Takes one guess from a client address. Returns 0, or the seconds to wait if the address has no guess left."""
         network, now = _network_of(host), self._clock()
         self._forget_oldest(now)
         bucket = self._buckets.setdefault(network, TokenBucket(self._rate, FREE_GUESSES, now))

@@ -22,8 +22,8 @@ MAX_CONNECTIONS = 100
 """Maximum number of connections: some Prometheus servers, browsers with six connections each, and command lines."""
 HANDSHAKE_SECONDS = 10.0
 STALLED_READER_MS = 10_000
-"""Milliseconds without a read by the client after which a connection is closed. Otherwise a client could keep a reply
-in memory, or delay a shutdown."""
+"""Milliseconds that a client may take to read the bytes of one send. After that, the sidecar closes the connection.
+Otherwise a client could keep a reply in memory, or delay a shutdown."""
 EXHAUSTED_SECONDS = 0.2
 """Seconds of pause after accept(2) has failed for lack of file descriptors or memory."""
 
@@ -35,7 +35,7 @@ _CONNECTION_ENDED = (OSError, trio.BrokenResourceError, trio.ClosedResourceError
 
 async def serve_admin(
     app: ASGIApp,
-    opened: socket.socket,
+    listening: socket.socket,
     tls: ReloadingContext | None = None,
     supervisor: Supervisor | None = None,
     *,
@@ -47,8 +47,8 @@ async def serve_admin(
     gets each exception, and runs the failed part again.
     """
     supervisor = supervisor or Supervisor()
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_READER_MS)  # Accepted sockets inherit it.
-    with trio.socket.from_stdlib_socket(opened) as listener:
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_READER_MS)  # Accepted sockets inherit it.
+    with trio.socket.from_stdlib_socket(listening) as listener:
         task_status.started(listener.getsockname()[:2])
         await supervisor.keep_running(Task.ADMIN, _AdminListener(app, listener, tls, supervisor).run)
 

@@ -59,8 +59,9 @@ def live_sources(
     """Returns the data sources of the admin port.
 
     `config`: the settings at the start. `current_config`: returns the settings in force, also after reloads.
-    `collected`: the sources of the metrics. `managers`: returns the groups of all brokers. `drift`: returns how many
-    seconds the system's clock is ahead of the copies' clock. For the other arguments see `AdminSources`.
+    `collected`: the sources of the metrics. `managers`: returns the group metadata manager of each broker's copy.
+    `drift`: returns how many seconds the system's clock is ahead of the copies' clock. For the other arguments see
+    `AdminSources`.
     """
     epoch = passed_on["epoch"]
     started_at = epoch()
@@ -75,7 +76,7 @@ def live_sources(
         find_group=find_group,
         max_members=collected.max_members,
         log_ends=lambda: [manager.log_ends for manager in managers()],
-        numbers=lambda: _figures(config, collected, scraper, started_at),
+        figures=lambda: _figures(config, collected, scraper, started_at),
         counters=collected.admin_counters,
         **passed_on,
     )

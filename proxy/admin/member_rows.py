@@ -27,7 +27,7 @@ class MemberAssignment(NamedTuple):
 
     Attributes:
         partitions: the assigned partitions by topic, or None if the assignment is unreadable.
-        size: the size of the assignment in bytes.
+        size: the size of the assignment in bytes. For a member of a KIP-848 group, only its partition indices count.
     """
 
     member: AnyMember
@@ -36,7 +36,7 @@ class MemberAssignment(NamedTuple):
 
 
 def consumer_view(view: GroupView) -> ConsumerGroupView | None:
-    """Returns the view of a KIP-848 group, or None for any other group, whose members are in `view.members`."""
+    """Returns the view of a KIP-848 group. Returns None for any other group: its members are in `view.members`."""
     return view.consumer if view.consumer is not None and view.consumer.is_describable else None
 
 
@@ -47,7 +47,10 @@ def member_count(view: GroupView) -> int:
 
 
 def each_member(view: GroupView, names: Mapping[UUID, str]) -> Iterator[MemberAssignment]:
-    """Yields the members by client id, instance id and member id. `names`: the known topic names by topic id."""
+    """Yields the members with their assignments, sorted by client id, instance id and member id.
+
+    `names`: the known topic names by topic id.
+    """
     consumer = consumer_view(view)
     if consumer is None:
         return (_classic_member(member, view.protocol_type) for member in sorted(view.members, key=_order))

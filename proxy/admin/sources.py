@@ -74,7 +74,7 @@ class AdminSources:
         log_ends: returns the log ends, one mapping per copy. The mappings may change later.
         topic_names: returns names by topic id. An unknown name is missing, and is requested from the broker.
         recorder: the flight recorder.
-        numbers: returns the sidecar's figures about itself.
+        figures: returns the sidecar's figures about itself.
         counters: counts what the admin port refuses.
     """
 
@@ -95,5 +95,5 @@ class AdminSources:
     log_ends: Callable[[], Sequence[LogEnds]]
     topic_names: Callable[[set[UUID]], Mapping[UUID, str]]
     recorder: FlightRecorder
-    numbers: Callable[[], SidecarFigures]
+    figures: Callable[[], SidecarFigures]
     counters: AdminCounters = field(default_factory=AdminCounters)

@@ -1,8 +1,9 @@
 """A small Kafka client: one connection to one broker, one request at a time.
 
 The client connects, negotiates versions, matches each reply to its request, and knows when a session must be
-authenticated again. The client never retries. TLS and SASL are in `authentication`, and the exceptions in
-`broker_errors`. Traffic of the sidecar's clients never passes here.
+authenticated again. The client repeats only one request: if the broker rejects the version of ApiVersions, the client
+sends ApiVersions v0. TLS and SASL are in `authentication`, and the exceptions in `broker_errors`. Traffic of the
+sidecar's clients does not use this module.
 """
 
 import math
@@ -40,20 +41,21 @@ DEFAULT_TIMEOUT = 10.0
 LARGEST_REPLY = 64 * 1024 * 1024
 """The maximum size of a reply in bytes. A Metadata reply with 100,000 partitions takes about a tenth of this size."""
 MAX_INLINE_BYTES = 16_384
-"""Bytes of a reply beyond which a worker thread decodes it, or compares it with the sidecar's own answer. Trio's
-thread, which also runs the data path, handles shorter replies. A Fetch reply is always decoded in trio's thread: nearly
-all of it is records, which stay undecoded."""
+"""A worker thread decodes a reply that has more bytes than this, or compares the reply with the sidecar's own answer.
+Trio's thread, which also runs the data path, handles shorter replies. Trio's thread also decodes every Fetch reply:
+nearly all bytes of a Fetch reply are records, which stay undecoded."""
 SLOW_API_VERSIONS_SECONDS = 0.5
 """Seconds to wait for a reply to ApiVersions. After that, the broker gets a second request that Kafka 0.9 would
 answer."""
 
 _LENGTH_BYTES, _SMALLEST_REPLY = 4, 4  # A reply has at least a correlation id.
-_REAUTHENTICATE_AFTER = 0.85  # Fraction of a session's lifetime, as in Kafka's own clients (KIP-368).
+# Fraction of a session's lifetime (KIP-368). Kafka's Java client takes a random fraction from 0.85 to 0.95.
+_REAUTHENTICATE_AFTER = 0.85
 _CHUNK = 65536
 _TLS_ALERT = b"\x15\x03"
 _HTTP = b"HTTP"
 _API_VERSIONS_VERSION = 3  # v3 names the client (KIP-511); v4 only changes features.
-_EMPTY_DESCRIBE_GROUPS = DescribeGroupsRequest(groups=())  # The shortest request that Kafka 0.9 knows.
+_EMPTY_DESCRIBE_GROUPS = DescribeGroupsRequest(groups=())  # A request that Kafka 0.9 knows, and that asks for nothing.
 
 
 Secure = Callable[[trio.abc.Stream, Address], Awaitable[trio.abc.Stream]]
@@ -102,7 +104,10 @@ class KafkaClient:
         return bool(self._common(request))
 
     def version_for(self, request: type[Struct], lowest: int = 0, highest: int = 0x7FFF) -> int:
-        """Returns the highest common version between these two. Raises UnsupportedApi if there is none."""
+        """Returns the highest version from `lowest` to `highest` that both sides know.
+
+        Raises UnsupportedApi if there is no such version.
+        """
         if fit := [version for version in self._common(request) if lowest <= version <= highest]:
             return fit[-1]
         name = api_name(request.KEY)
@@ -125,9 +130,11 @@ class KafkaClient:
 
         Raises:
             UnsupportedApi: there is no common version. The connection stays usable.
-            DecodeError: the reply does not match its API and version (the connection stays usable), or belongs to
-                another request (the connection is not used again).
+            DecodeError: the reply does not match its API and version, and the connection stays usable. Or the reply
+                belongs to another request, or its frame has an impossible length; then the connection is not used
+                again.
             BrokerClosed, BrokerTimeout: the connection broke off, or no reply arrived in time.
+            TlsFailed: the broker ended TLS, for instance because it rejects the sidecar's certificate.
             AuthenticationFailed: the session had to be authenticated again, and the broker refused.
         """
         if version is None:
@@ -171,7 +178,10 @@ class KafkaClient:
         raise DecodeError("Response", "", "the broker sent bytes without a request")
 
     async def negotiate(self) -> None:
-        """Learns `versions`. Must be called before any request. Raises the exceptions of `ask`, and BrokerRefused."""
+        """Asks the broker for its versions, and stores them in `versions`.
+
+        If the versions are unknown, this must be the first request. Raises the exceptions of `ask`, and BrokerRefused.
+        """
         version = _API_VERSIONS_VERSION
         try:
             body = await self._ask_api_versions(version)
@@ -203,8 +213,9 @@ class KafkaClient:
             raise
 
     async def exchange_token(self, token: bytes) -> bytes:
-        """Sends a raw SASL token after SaslHandshake v0 (KIP-43), and returns the broker's token. The length precedes
-        each token.
+        """Sends a raw SASL token after SaslHandshake v0 (KIP-43), and returns the broker's token.
+
+        On the wire, the length of a token precedes the token.
         """
         with self._round_trip("a SASL token"):
             await self._stream.send_all(len(token).to_bytes(_LENGTH_BYTES, "big") + token)
@@ -223,40 +234,41 @@ class KafkaClient:
         """
         if self._authenticate:
             return await self._exchange(_api_versions_request(), version)
-        (number, frame), second = self._encode_frame(_api_versions_request(), version), None
+        (correlation_id, frame), second_correlation_id = self._encode_frame(_api_versions_request(), version), None
         with self._round_trip("ApiVersions"):
             await self._stream.send_all(frame)
             with trio.move_on_after(SLOW_API_VERSIONS_SECONDS) as soon:
                 await self._receive_more()
             if soon.cancelled_caught:
-                second, frame = self._encode_frame(_EMPTY_DESCRIBE_GROUPS, 0)
+                second_correlation_id, frame = self._encode_frame(_EMPTY_DESCRIBE_GROUPS, 0)
                 await self._stream.send_all(frame)
             reply = await self._receive_frame("ApiVersions")
-            if int.from_bytes(reply[:4], "big") == second:
+            if int.from_bytes(reply[:4], "big") == second_correlation_id:
                 return None
-            if second:
+            if second_correlation_id:
                 await self._receive_frame("DescribeGroups")
-        return self._reply_body(_api_versions_request(), version, number, reply)
+        return self._reply_body(_api_versions_request(), version, correlation_id, reply)
 
     async def _exchange(self, request: Struct, version: int) -> bytes:
         """Returns the body of the reply to a request. After a failure the connection is not used again."""
-        name, (number, frame) = api_name(request.KEY), self._encode_frame(request, version)
+        name, (correlation_id, frame) = api_name(request.KEY), self._encode_frame(request, version)
         with self._round_trip(name):
             await self._stream.send_all(frame)
             reply = await self._receive_frame(name)
-        return self._reply_body(request, version, number, reply)
+        return self._reply_body(request, version, correlation_id, reply)
 
     def _encode_frame(self, request: Struct, version: int) -> tuple[int, bytes]:
         """Returns the next correlation id, and the frame that carries it."""
-        number = next(self._correlation_ids)
-        return number, encode_request(request, RequestHeader(request.KEY, version, number, self._client_id))
+        correlation_id = next(self._correlation_ids)
+        header = RequestHeader(request.KEY, version, correlation_id, self._client_id)
+        return correlation_id, encode_request(request, header)
 
-    def _reply_body(self, request: Struct, version: int, number: int, reply: bytes) -> bytes:
+    def _reply_body(self, request: Struct, version: int, correlation_id: int, reply: bytes) -> bytes:
         """Returns the part of a reply after its header. Raises DecodeError if the reply belongs to another request."""
         name, found = api_name(request.KEY), int.from_bytes(reply[:4], "big", signed=True)
-        if found != number:
+        if found != correlation_id:
             self._usable = False
-            raise DecodeError(f"{name}Response v{version}", "correlation_id", f"{found}, asked with {number}")
+            raise DecodeError(f"{name}Response v{version}", "correlation_id", f"{found}, asked with {correlation_id}")
         return split_reply(reply, flexible=version >= APIS[request.KEY].response.HEADER_FLEXIBLE)
 
     @contextmanager
@@ -330,7 +342,8 @@ async def connect(
     Raises:
         BrokerUnreachable: no connection could be opened.
         TlsFailed, AuthenticationFailed: TLS or the authentication failed.
-        BrokerClosed, BrokerTimeout, BrokerRefused, DecodeError: the broker did not report its versions.
+        BrokerClosed, BrokerTimeout, BrokerRefused, DecodeError: the broker did not report its versions, or the
+            authentication broke off.
     """
     address = Address(host, port)
     stream = await _open(address, timeout)

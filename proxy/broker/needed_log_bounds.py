@@ -1,6 +1,6 @@
-"""Which log starts and log ends the sidecar needs from one broker, and where the broker's replies go.
+"""Which log starts and log ends the sidecar needs from one broker, and how the copy gets them.
 
-The prober asks for them (`probe`). The copy stores them.
+The prober (`probe`) requests the log starts and log ends from the broker. The copy stores them.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from group_sidecar.proxy.config.model import Config
 
 
 class NeededLogBounds:
-    """The starts and ends of logs that one broker leads. Times are on trio's clock.
+    """The needed starts and ends of logs that one broker leads. Times are on trio's clock.
 
     Args:
         copy: stores the bounds.
@@ -39,7 +39,10 @@ class NeededLogBounds:
         self._partitions = partitions or self.own_partitions
 
     async def committed_partitions(self) -> set[TopicPartition]:
-        """Returns the partitions whose log ends and starts are needed in any case."""
+        """Returns the partitions whose log ends and log starts are needed, whatever the settings are.
+
+        Log ends of other partitions are needed only if `reports_all_log_ends` is true.
+        """
         return await self._partitions()
 
     async def own_partitions(self) -> set[TopicPartition]:
@@ -50,9 +53,9 @@ class NeededLogBounds:
             await trio.lowlevel.checkpoint()
         return found
 
-    def stale_log_ends(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
-        """Returns those of these partitions whose log end no reply has contained since then."""
-        return self._copy.manager.log_bounds.ends_unseen(partitions, self._copy.epoch(since))
+    def partitions_with_stale_log_end(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
+        """Returns those of these partitions whose log end no reply has contained since the time `since`."""
+        return self._copy.manager.log_bounds.partitions_with_stale_log_end(partitions, self._copy.epoch(since))
 
     def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:
         """Stores log ends. An end that a client's reply contained after `asked_at` is newer, and stays."""

@@ -15,27 +15,28 @@ class OwnConnections:
 
     Args:
         address: see Attributes.
-        settings: the credentials, and the listener of the broker for the sidecar if it is not the clients' listener.
-        versions: whether the broker is Kafka 0.9.
+        settings: the credentials. If the sidecar uses another listener of the broker than its clients, also the address
+            of that listener.
+        versions: the versions that the broker offers. They show whether the broker is Kafka 0.9.
 
     Attributes:
         address: the broker's address for clients' requests. The log names the broker by this address.
-        have_user: whether the sidecar authenticates as a user (SASL).
+        has_user: whether the sidecar authenticates as a user (SASL).
     """
 
     def __init__(self, address: Address, settings: OwnConnection, versions: BrokerVersions) -> None:
         self.address = address
-        self.have_user = settings.sasl is not None
+        self.has_user = settings.sasl is not None
         self._credentials = OwnCredentials(settings)
-        self._reached_at = settings.address or address
+        self._own_address = settings.address or address
         self._versions = versions
 
     def connect(self, *, additional: bool = False) -> AbstractAsyncContextManager[KafkaClient]:
-        """Opens a connection. Raises what `kafka_client.connect` raises.
+        """Opens a connection. Raises the exceptions of `kafka_client.connect`.
 
         `additional`: whether the sidecar has another connection to the broker. Then Kafka 0.9 is not asked for its
-        versions again. That request would make its ``SocketServer`` drop all that it has just read, also from other
-        connections.
+        versions again. That request would make the broker's ``SocketServer`` drop all requests that it has just read,
+        also from other connections.
         """
         known = KAFKA_0_9 if additional and self._versions.is_kafka_0_9 else None
-        return self._credentials.connect(self._reached_at, versions=known)
+        return self._credentials.connect(self._own_address, versions=known)

@@ -111,9 +111,9 @@ class ProbedLogBounds(Protocol):
         """
 
     async def committed_partitions(self) -> set[TopicPartition]:
-        """Returns the partitions whose log ends and log starts are needed in any case."""
+        """Returns the partitions whose log ends and log starts are needed, whatever the settings are."""
 
-    def stale_log_ends(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
+    def partitions_with_stale_log_end(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
         """Returns those of these partitions whose log end no reply has contained since the time `since`."""
 
     def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:
@@ -147,7 +147,7 @@ class ProbedBroker(Protocol):
     @property
     def reachability(self) -> ProbedReachability: ...
     def reset_learned(self) -> None:
-        """Called first at each connection. What an earlier connection showed may not hold any more."""
+        """Called first at each connection, because information from an earlier connection may be outdated."""
 
     def learn_authorizer(self, present: bool) -> None:
         """Called at each connection with whether the broker has an authorizer.
@@ -280,7 +280,7 @@ class _Prober:
         if now >= self._starts_due_at:
             self._starts_asked = set()
         while client.speaks(ListOffsetsRequest) and (some := tuple(islice(partitions, PARTITIONS_PER_REQUEST))):
-            if unseen := self._log_bounds.stale_log_ends(some, since):
+            if unseen := self._log_bounds.partitions_with_stale_log_end(some, since):
                 asked, asked_at = True, trio.current_time()
                 self._log_bounds.learn_log_ends(await log_ends(client, unseen), asked_at)
             if own := committed.intersection(some) - self._starts_asked:

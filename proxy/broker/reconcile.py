@@ -116,7 +116,7 @@ class _Reconciler:
     async def _doubtful_now(self) -> list[str]:
         """Returns the groups that are in doubt and whose next attempt is due."""
         shards: list[list[str]] = [[] for _ in self._group_schedules]
-        for some in self._copy.manager.unsettled():
+        for some in self._copy.manager.groups_to_describe():
             for group_id in some:
                 shards[hash(group_id) % SHARDS].append(group_id)
             await trio.lowlevel.checkpoint()

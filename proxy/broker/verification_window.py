@@ -74,7 +74,7 @@ class ComparedSettings(Protocol):
 
 @dataclass(slots=True)
 class _Window:
-    """The broker's answer to a question, and the sidecar's own answers around this time.
+    """The broker's answer to a question, and the answers that the copy would have made around the same time.
 
     The first of these answers is from before the broker's. The last is from the moment when the copy has caught up.
 
@@ -82,7 +82,7 @@ class _Window:
         changes: the change counters of the groups at the last check.
         ours: the answers that the copy would have made, each different from the previous one.
         theirs: the body of the broker's reply.
-        moved: groups that have changed in this time.
+        moved: groups that have changed during the window.
         complete: whether the copy could answer at the last check.
     """
 
@@ -106,7 +106,7 @@ class WindowResult(NamedTuple):
     Attributes:
         differences: the difference by group, or None if both sides agree. A group is missing if the copy cannot answer
             for the group, or if the broker hides it.
-        moved: groups that changed in this time.
+        moved: groups that changed during the window.
     """
 
     differences: dict[str, Difference | None]

@@ -25,7 +25,7 @@ from group_sidecar.coordinator.model.events import (
     RebalanceSeen,
 )
 from group_sidecar.coordinator.wire import exchange_events, offset_apis
-from group_sidecar.coordinator.wire.exchange import Exchange, begin_exchange
+from group_sidecar.coordinator.wire.exchange import Exchange, new_exchange
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.authorization_cache import granted_rights, without_omissions
@@ -116,7 +116,7 @@ class Observer:
         self, request: Struct, version: int, correlation: int, client_id: str, origin: Origin, now: float
     ) -> Exchange:
         """Returns the exchange of a request that has no reply yet."""
-        return begin_exchange(
+        return new_exchange(
             request=request,
             version=version,
             token=f"{origin.number}:{correlation}",

@@ -220,7 +220,7 @@ class OffsetsTail:
 
     def _log_denied(self, error: Exception, fields: dict[str, str]) -> None:
         hint = "grant READ and DESCRIBE on the topic to the sidecar's user" + (
-            "" if self._connections.have_user else ", see own_connection"
+            "" if self._connections.has_user else ", see own_connection"
         )
         if isinstance(error, AuthenticationFailed):
             hint = "correct own_connection.sasl"

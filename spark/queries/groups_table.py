@@ -15,14 +15,14 @@ _STANDING = ("protocol", "state", "protocol_type", "assignor", "generation", "me
 def groups(records: DataFrame, width: str) -> DataFrame:
     """Returns the state of each group at the end of each window.
 
-    If one sidecar has several records of a group, the newest counts. If several sidecars report a group, because its
-    coordinator changed, the record with the largest generation counts. If the generations are equal, the record that
-    was observed last counts.
+    If one sidecar has several records of a group, the query takes the newest record. If several sidecars report a
+    group, because its coordinator changed, the query takes the record with the largest generation. If the generations
+    are equal, the query takes the record that was observed last.
 
     Returns:
         window TIMESTAMP: Beginning of the window.
         group STRING: Group id.
-        sidecar STRING: The sidecar whose record counts.
+        sidecar STRING: The sidecar whose record was taken.
         sidecars BIGINT: How many sidecars report the group.
         protocol STRING: classic, consumer, share or streams.
         state STRING: State, spelled as in DescribeGroups.

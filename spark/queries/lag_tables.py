@@ -24,8 +24,8 @@ def lag(records: DataFrame, width: str) -> DataFrame:
         log_end BIGINT or null: Log end offset; null if no sidecar reported it in the window.
         lag BIGINT or null: Number of messages from the committed offset to the log end, at least 0; null without a log
             end.
-        lag_seconds DOUBLE or null: The lag divided by the rate at which the log grew within the window, 0 without lag.
-            Null if the log did not grow, was truncated, was seen only once, or has no known end.
+        lag_seconds DOUBLE or null: 0 if the lag is 0. Otherwise the lag divided by the rate at which the log grew
+            within the window; null if the log did not grow, was truncated, was seen only once, or has no known end.
         committed_at TIMESTAMP: When the commit was observed.
         log_end_at TIMESTAMP or null: When the log end was observed; null without a log end.
         skew_seconds DOUBLE or null: The distance between `log_end_at` and the period in which the commit is known to

@@ -16,15 +16,15 @@ def metrics(records: DataFrame, width: str) -> DataFrame:
     The increase of a counter is counted from the last sample of the previous window, if that window is in the same
     hour. Otherwise the increase is counted from the first sample of this window. So hours can be computed one by one or
     all at once, with the same result. Growth between the last sample of an hour and the first of the next hour is not
-    counted. If a boot began in this window, its counters count from 0.
+    counted. If a sidecar started in this window, its counters are counted from 0.
 
     Returns:
         window TIMESTAMP: Beginning of the window.
         metric STRING: Name of the metric.
-        value DOUBLE: Sum over the sidecars of the last sample with this metric. For moments, whose names end in
-            `_timestamp_seconds`, the earliest.
-        increase DOUBLE or null: For counters, whose names end in `_total`, their growth within the window; null for
-            other metrics.
+        value DOUBLE: Sum over the sidecars of the last sample with this metric. If the metric is a time, with a name
+            that ends in `_timestamp_seconds`, the earliest of the last samples instead.
+        increase DOUBLE or null: The growth of a counter within the window. The name of a counter ends in `_total`. Null
+            for other metrics.
         sidecars BIGINT: How many sidecars have the metric.
     """
     counts = F.col("metric").endswith(_COUNTER)

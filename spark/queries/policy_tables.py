@@ -17,7 +17,7 @@ def refusals(records: DataFrame, width: str) -> DataFrame:
         error_code BIGINT: Kafka's error code.
         refusals BIGINT: Number of refusals.
         clients BIGINT: Number of different client ids.
-        last_at TIMESTAMP: When the last one was observed.
+        last_at TIMESTAMP: When the last refusal was observed.
     """
     return _verdicts(records, width, Refusal.KIND, "refusals")
 
@@ -32,7 +32,7 @@ def audits(records: DataFrame, width: str) -> DataFrame:
         error_code BIGINT: Kafka's error code.
         audits BIGINT: Number of requests that would have been refused.
         clients BIGINT: Number of different client ids.
-        last_at TIMESTAMP: When the last one was observed.
+        last_at TIMESTAMP: When the last of these requests was observed.
     """
     return _verdicts(records, width, Audit.KIND, "audits")
 

@@ -19,12 +19,12 @@ def rebalances(records: DataFrame, width: str) -> DataFrame:
         cause STRING: Cause; `unknown` if the record has none.
         reason STRING: What began the rebalances: join, leave, metadata, expired or unknown.
         rebalances BIGINT: Number of rebalances.
-        seconds DOUBLE: Sum of their durations.
+        seconds DOUBLE: Sum of the rebalances' durations.
         longest_seconds DOUBLE: The longest duration.
         lost_consumer_seconds DOUBLE: Sum of duration times members. This is an upper bound of the lost time, because it
             assumes that all members paused.
         members BIGINT: The maximum number of members.
-        last_at TIMESTAMP: When the last one was observed.
+        last_at TIMESTAMP: When the last rebalance was observed.
     """
     lasted = F.col("duration_seconds")
     return (

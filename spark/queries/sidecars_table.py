@@ -11,7 +11,7 @@ _BLOCK_BITS = 6
 
 
 def sidecars(records: DataFrame, width: str) -> DataFrame:
-    """Returns what each boot of each sidecar sent in each window.
+    """Returns what each sidecar sent in each window, by start of the sidecar.
 
     Returns:
         window TIMESTAMP: Beginning of the window.

@@ -1,6 +1,7 @@
 """Collects the few rows of a DataFrame that a report shows.
 
-The number of rows is bounded. Timestamps are collected as seconds since the epoch, which do not depend on a time zone.
+`first_rows` bounds the number of rows. Callers of `all_rows` pass a frame that has few rows. Timestamps are collected
+as seconds since the epoch, which do not depend on a time zone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,15 +39,15 @@ def first_rows(frame: DataFrame, at_most: int, *order: Column) -> Rows:
     return Rows(dict(frame.dtypes), found[:at_most], left_out)
 
 
-def first_by(name: str | None, then_by: Sequence[str]) -> Sequence[Column]:
-    """Returns an order: descending by one column, if it is named, and then ascending by others."""
+def sort_order(name: str | None, then_by: Sequence[str]) -> Sequence[Column]:
+    """Returns a sort order: descending by column `name` if it is given, and then ascending by the columns `then_by`."""
     first = [F.col(name).desc_nulls_last()] if name else []
     return [*first, *(F.col(other).asc_nulls_last() for other in then_by)]
 
 
-def seconds(moment: str) -> Column:
-    """Returns a column of timestamps as seconds since the epoch."""
-    return F.unix_micros(moment) / 1e6
+def seconds(column: str) -> Column:
+    """Converts a column of timestamps, given by its name, to seconds since the epoch."""
+    return F.unix_micros(column) / 1e6
 
 
 def step_of(step: int) -> Column:

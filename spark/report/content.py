@@ -8,7 +8,7 @@ from enum import StrEnum
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.report.bar_chart import BarChart
-from group_sidecar.spark.report.collected_rows import Rows, all_rows, first_by, first_rows
+from group_sidecar.spark.report.collected_rows import Rows, all_rows, first_rows, sort_order
 from group_sidecar.spark.report.curve_chart import CurveChart
 from group_sidecar.spark.report.heat_map import HeatMap
 from group_sidecar.spark.report.html_table import Table, to_table
@@ -121,7 +121,7 @@ def known(read: TableReader, since: datetime | None, until: datetime | None) -> 
 def summary_rows(read: TableReader, name: str, at_most: int = MAX_ROWS) -> Rows:
     """Collects the first rows of a summary, in the summary's order."""
     summary = SUMMARIES[name]
-    return first_rows(summary.compute(read), at_most, *first_by(summary.first_by, summary.then_by))
+    return first_rows(summary.compute(read), at_most, *sort_order(summary.first_by, summary.then_by))
 
 
 def summary_table(read: TableReader, name: str, caption: str, at_most: int = MAX_ROWS) -> Table:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.report.bar_chart import Amount, BarChart, BarRow, bars
-from group_sidecar.spark.report.collected_rows import Row, Rows, all_rows, first_by, first_rows, step_of
+from group_sidecar.spark.report.collected_rows import Row, Rows, all_rows, first_rows, sort_order, step_of
 from group_sidecar.spark.report.content import (
     MAX_ROWS,
     Chapter,
@@ -30,7 +30,7 @@ MAX_GROUPS, MAX_CURVES = 20, 10
 
 def lag_chapter(read: TableReader, known: ReportPeriod, groups: DataFrame) -> Chapter:
     """Returns the chapter. `groups` is the summary of that name."""
-    behind = first_rows(groups.where(F.col("lag") > 0), MAX_GROUPS, *first_by("lag", ("group",)))
+    behind = first_rows(groups.where(F.col("lag") > 0), MAX_GROUPS, *sort_order("lag", ("group",)))
     worst = [row["group"] for row in behind.rows[:MAX_CURVES]]
     span = known.steps()
     every = to_table("Groups, largest lag first", _all_groups(groups))
@@ -66,7 +66,7 @@ def lag_chapter(read: TableReader, known: ReportPeriod, groups: DataFrame) -> Ch
 
 
 def _all_groups(groups: DataFrame) -> Rows:
-    return first_rows(groups, MAX_ROWS, *first_by("lag", ("group",)))
+    return first_rows(groups, MAX_ROWS, *sort_order("lag", ("group",)))
 
 
 def _left_out(behind: Rows) -> str:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.report.bar_chart import Amount, BarRow, bars
-from group_sidecar.spark.report.collected_rows import first_by, first_rows
+from group_sidecar.spark.report.collected_rows import first_rows, sort_order
 from group_sidecar.spark.report.content import (
     MAX_ROWS,
     Chapter,
@@ -32,7 +32,7 @@ def churn_chapter(read: TableReader, known: ReportPeriod) -> Chapter:
     frame = read("churn")
     span = known.steps(least=HOUR)
     sums = frame.groupBy("change").agg(F.sum("members").alias("members"))
-    names = [row["change"] for row in first_rows(sums, MAX_KINDS, *first_by("members", ("change",))).rows]
+    names = [row["change"] for row in first_rows(sums, MAX_KINDS, *sort_order("members", ("change",))).rows]
     amounts = by_step(frame.where(F.col("change").isin(*names)), span, "change", "members") if names else {}
     figure = Figure(
         "churn",
@@ -58,8 +58,8 @@ def quarantine_chapter(read: TableReader, quarantine: DataFrame) -> Chapter:
     by_fault = quarantine.groupBy("fault").agg(
         F.sum("lines").alias("lines"), F.count_distinct("sidecar").alias("sidecars")
     )
-    faults = first_rows(by_fault, MAX_KINDS, *first_by("lines", ("fault",)))
-    lines = first_rows(quarantine, MAX_ROWS, *first_by("lines", ("fault", "sidecar")))
+    faults = first_rows(by_fault, MAX_KINDS, *sort_order("lines", ("fault",)))
+    lines = first_rows(quarantine, MAX_ROWS, *sort_order("lines", ("fault", "sidecar")))
     shown = [
         BarRow(
             cause_label(row["fault"]),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark.report.bar_chart import Amount, BarChart, BarRow, bars
-from group_sidecar.spark.report.collected_rows import Row, all_rows, first_by, first_rows
+from group_sidecar.spark.report.collected_rows import Row, all_rows, first_rows, sort_order
 from group_sidecar.spark.report.content import Chapter, ChartKind, Figure, summary_table
 from group_sidecar.spark.report.formatting import count, number
 from group_sidecar.spark.tables import TableReader
@@ -52,7 +52,7 @@ def policies_chapter(read: TableReader) -> Chapter:
 def _figure(read: TableReader, outcome: _PolicyOutcome) -> Figure:
     rows = read(outcome.table)
     sums = rows.groupBy("group").agg(F.sum(outcome.table).alias("times"))
-    groups = first_rows(sums, MAX_GROUPS, *first_by("times", ("group",)))
+    groups = first_rows(sums, MAX_GROUPS, *sort_order("times", ("group",)))
     names = [row["group"] for row in groups.rows]
     by_policy = rows.where(F.col("group").isin(*names)).groupBy("group", "policy").agg(F.sum(outcome.table).alias("n"))
     return Figure(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from group_sidecar.spark.report.collected_rows import Rows, all_rows, first_by, first_rows, step_of
+from group_sidecar.spark.report.collected_rows import Rows, all_rows, first_rows, sort_order, step_of
 from group_sidecar.spark.report.content import Chapter, ChartKind, Figure, ReportPeriod, summary_table
 from group_sidecar.spark.report.formatting import count, duration, number
 from group_sidecar.spark.report.heat_map import HeatCell, heat_map
@@ -40,12 +40,12 @@ def causes(frame: DataFrame, at_most: int = MAX_CAUSES) -> Rows:
         F.sum("lost_consumer_seconds").alias("lost_consumer_seconds"),
         F.count_distinct("group").alias("groups"),
     )
-    return first_rows(sums, at_most, *first_by("rebalances", ("cause",)))
+    return first_rows(sums, at_most, *sort_order("rebalances", ("cause",)))
 
 
 def _heat(read: TableReader, frame: DataFrame, span: Span) -> Figure:
     sums = frame.groupBy("group").agg(F.sum("rebalances").alias("rebalances"))
-    most_often = first_rows(sums, MAX_GROUPS, *first_by("rebalances", ("group",)))
+    most_often = first_rows(sums, MAX_GROUPS, *sort_order("rebalances", ("group",)))
     names = [row["group"] for row in most_often.rows]
     rows = _heats(frame, span, names) if names else {}
     return Figure(

@@ -95,8 +95,8 @@ def at_version(message: Any, version: int, flexible: bool) -> Any:
     return dataclasses.replace(message, **changes)
 
 
-def brought_down(message: Any, version: int) -> Any:
-    """A copy of a whole message, limited to what a version can encode. See `at_version`."""
+def limited_to(message: Any, version: int) -> Any:
+    """Returns a copy of a whole message, limited to what a version can encode. See `at_version`."""
     return at_version(message, version, version >= type(message).FLEXIBLE)
 
 

@@ -24,7 +24,7 @@ from group_sidecar.codecs.offsets_topic_values import (
     classic_metadata,
 )
 from group_sidecar.codecs.schema import Struct, encode
-from tests.codecs.declarations import brought_down, full_sample, null_sample
+from tests.codecs.declarations import full_sample, limited_to, null_sample
 from tests.codecs.make_vectors import VERSION, as_json
 from tests.kafka.maven import kafka_jars
 
@@ -50,7 +50,7 @@ def cases() -> Iterator[Case]:
             # Kafka has only version 0 of the value that belongs to the legacy key type.
             for version in [0] if key_type is KeyType.LEGACY_OFFSET_COMMIT else cls.VERSIONS:
                 for kind, make in (("full", full_sample), ("null", null_sample)):
-                    yield Case(key_type, version, kind, brought_down(make(cls), version))
+                    yield Case(key_type, version, kind, limited_to(make(cls), version))
     member = null_sample(ConsumerGroupMemberMetadataValue)
     for kind, raw in (("new", b"\0"), ("classic", b"\1" + encode(full_sample(ClassicMemberMetadata), 0))):
         tagged = replace(member, unknown_tags=((CLASSIC_MEMBER_METADATA_TAG, raw),))

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from group_sidecar.codecs.schema import Struct
 from tests.codecs import kafka_python
-from tests.codecs.declarations import CASES, brought_down, full_sample, null_sample, present
+from tests.codecs.declarations import CASES, full_sample, limited_to, null_sample, present
 from tests.codecs.kafka_schemas import KafkaSchemas
 from tests.codecs.vectors import FILE
 from tests.kafka.maven import kafka_jars
@@ -50,7 +50,7 @@ def samples() -> Iterator[tuple[str, Struct, int]]:
     """Yields the kind, the message and the version of each sample, limited to what the version can encode."""
     for cls, version in CASES:
         for kind, make in (("full", full_sample), ("null", null_sample)):
-            yield kind, brought_down(make(cls), version), version
+            yield kind, limited_to(make(cls), version), version
 
 
 def encoded_by_kafka(messages: list[tuple[Struct, int]], jars: Path) -> list[bytes]:

@@ -20,13 +20,13 @@ def decodes_or_says_why(cls: type[Struct], version: int, body: bytes) -> None:
     try:
         message = decode(cls, version, body)
     except DecodeError as error:
-        said = str(error)
+        error_text = str(error)
     else:
         # A decoded message can be encoded again, and decodes to the same message.
         assert decode(cls, version, encode(message, version)) == message
         return
-    assert said.startswith(f"{cls.NAME} v{version}: ")
-    assert not said.endswith(": ")
+    assert error_text.startswith(f"{cls.NAME} v{version}: ")
+    assert not error_text.endswith(": ")
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=case_id)

@@ -12,7 +12,7 @@ from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRes
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseTopic
 from group_sidecar.codecs.primitives import MAX_STRING_BYTES
 from group_sidecar.codecs.schema import encode
-from tests.codecs.declarations import brought_down
+from tests.codecs.declarations import limited_to
 from tests.codecs.strategies import per_message, structs
 
 LONG = "x" * (MAX_STRING_BYTES + 1)
@@ -23,17 +23,17 @@ LONG = "x" * (MAX_STRING_BYTES + 1)
 @given(st.lists(structs(ListedGroup, tagged=False), max_size=3).map(tuple))
 def test_encoded_group_list_matches_schema(version: int, groups: tuple[ListedGroup, ...]) -> None:
     """The hand-written ListGroups encoder produces the same bytes as the schema's encoder."""
-    said = ListGroupsResponse(error_code=0, groups=groups)
+    message = ListGroupsResponse(error_code=0, groups=groups)
     encoded = [lists.encode_group(each, version) for each in groups]
-    assert lists.encode_list(len(groups), encoded, version) == encode(said, version)
+    assert lists.encode_list(len(groups), encoded, version) == encode(message, version)
 
 
 @pytest.mark.parametrize("count", [126, 127, 128, 16_383])
 def test_long_group_list_matches_schema(count: int) -> None:
     """The hand-written ListGroups encoder matches the schema's encoder where the length needs more bytes."""
     groups = tuple(ListedGroup(group_id=str(number), protocol_type="consumer") for number in range(count))
-    said = ListGroupsResponse(error_code=0, groups=groups)
-    assert lists.encode_list(len(groups), [lists.encode_group(each, 3) for each in groups], 3) == encode(said, 3)
+    message = ListGroupsResponse(error_code=0, groups=groups)
+    assert lists.encode_list(len(groups), [lists.encode_group(each, 3) for each in groups], 3) == encode(message, 3)
 
 
 @pytest.mark.parametrize("version", ListGroupsResponse.VERSIONS)
@@ -60,10 +60,10 @@ def topics_by_hand(topics: tuple[OffsetFetchResponseTopic, ...], version: int) -
 @given(structs(OffsetFetchResponse, {"error_code": st.just(0), "throttle_time_ms": st.just(0)}, tagged=False))
 def test_encoded_offsets_match_schema(version: int, drawn: OffsetFetchResponse) -> None:
     """The hand-written OffsetFetch encoder produces the same bytes as the schema's encoder."""
-    said = brought_down(drawn, version)
-    asked = [(each.group_id, each.topics) for each in said.groups] if version >= 8 else [("g", said.topics)]
+    message = limited_to(drawn, version)
+    asked = [(each.group_id, each.topics) for each in message.groups] if version >= 8 else [("g", message.topics)]
     by_hand = fetches.encode_reply(version, [(group, topics_by_hand(topics, version)) for group, topics in asked])
-    assert by_hand == encode(said, version)
+    assert by_hand == encode(message, version)
 
 
 @pytest.mark.parametrize("version", [0, 6])

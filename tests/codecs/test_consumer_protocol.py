@@ -19,7 +19,7 @@ from group_sidecar.codecs.consumer_protocol import (
 )
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.schema import Struct, encode
-from tests.codecs.declarations import brought_down
+from tests.codecs.declarations import limited_to
 from tests.codecs.kafka_schemas import KafkaSchemas
 from tests.codecs.strategies import per_message, structs
 from tests.codecs.test_kafka_schemas import declared, named_as_ours
@@ -58,7 +58,7 @@ FROM_KAFKA = [
 ]
 
 every_message = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.NAME)
-every_vector = pytest.mark.parametrize(("data", "message"), [(bytes.fromhex(data), said) for data, said in FROM_KAFKA])
+every_vector = pytest.mark.parametrize(("data", "message"), [(bytes.fromhex(data), each) for data, each in FROM_KAFKA])
 
 
 def whole(message: Struct, version: int) -> bytes:
@@ -88,7 +88,7 @@ def test_trailing_bytes_are_ignored(data: bytes, message: Struct) -> None:
 @every_message
 def test_future_version_uses_newest_schema(cls: type[Struct]) -> None:
     """A future version is decoded with the newest known schema."""
-    data, message = next((bytes.fromhex(data), said) for data, said in FROM_KAFKA[::-1] if type(said) is cls)
+    data, message = next((bytes.fromhex(data), message) for data, message in FROM_KAFKA[::-1] if type(message) is cls)
     for version in (4, 9, 0x7FFF):
         assert MESSAGES[cls](version.to_bytes(2) + data[2:] + b"new") == message
 
@@ -128,7 +128,7 @@ def kio_entity(cls: type[Struct], version: int) -> Any:
 def test_kio_reads_and_writes_same_bytes(cls: type[Struct], data: st.DataObject) -> None:
     """kio reads and writes the same bytes for a consumer protocol message."""
     version = data.draw(st.sampled_from(cls.VERSIONS))
-    message = brought_down(data.draw(structs(cls, tagged=False)), version)
+    message = limited_to(data.draw(structs(cls, tagged=False)), version)
     body = encode(message, version)
     entity = kio_entity(cls, version)
     theirs, size = entity_reader(entity)(body, 0)

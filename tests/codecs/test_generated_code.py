@@ -54,7 +54,7 @@ from group_sidecar.codecs.schema import (
     struct,
     wire_field,
 )
-from tests.codecs.declarations import MESSAGES, brought_down, case_id, full_sample, null_sample
+from tests.codecs.declarations import MESSAGES, case_id, full_sample, limited_to, null_sample
 from tests.codecs.strategies import per_message, structs
 
 
@@ -136,7 +136,7 @@ each_version = pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
 
 
 def samples(cls: type[Struct], version: int) -> list[bytes]:
-    return [encode(brought_down(sample(cls), version), version) for sample in (full_sample, null_sample)]
+    return [encode(limited_to(sample(cls), version), version) for sample in (full_sample, null_sample)]
 
 
 def parsed(cls: type[Struct], version: int, data: bytes) -> tuple[Any, Any]:
@@ -189,7 +189,7 @@ def test_compiled_codec_matches_construct(cls: type[Struct], data: st.DataObject
     drawn = data.draw(structs(cls))
     before, behind = data.draw(st.binary(max_size=3)), data.draw(st.binary(max_size=3))
     for version in cls.VERSIONS:
-        message = brought_down(drawn, version)
+        message = limited_to(drawn, version)
         body = built(cls, version, message)
         assert WRITERS[cls, version](message) == body
         assert same(READERS[cls, version](before + body + behind, len(before)), (message, len(before) + len(body)))
@@ -235,7 +235,7 @@ def test_truncated_messages_are_refused(cls: type[Struct], version: int) -> None
 def test_invalid_values_fail_like_construct(cls: type[Struct], data: st.DataObject) -> None:
     """Encoding an invalid field value has the same result or error as the construct."""
     version = data.draw(st.sampled_from(cls.VERSIONS))
-    message = brought_down(data.draw(structs(cls)), version)
+    message = limited_to(data.draw(structs(cls)), version)
     wrong: list[Any] = [
         None,
         -1,

@@ -17,7 +17,7 @@ from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest, ApiVe
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.codecs.primitives import STRING, UUID_
 from group_sidecar.codecs.schema import Struct, decode, encode, field_specs
-from tests.codecs.declarations import brought_down, case_id, present, structs_in, zero
+from tests.codecs.declarations import case_id, limited_to, present, structs_in, zero
 from tests.codecs.strategies import per_message, structs
 
 KNOWN: dict[type[Struct], list[Any]] = {
@@ -76,16 +76,16 @@ def test_package_reads_our_messages(cls: type[Struct], data: st.DataObject, clie
     """The kafka-protocol package reads the same values from our requests and replies."""
     message = sayable(data.draw(structs(cls)))
     for version in range(len(KNOWN[cls])):
-        said = brought_down(message, version)
+        limited = limited_to(message, version)
         if cls.NAME.endswith("Request"):
-            frame = encode_request(said, RequestHeader(cls.KEY, version, correlation, client_id))
+            frame = encode_request(limited, RequestHeader(cls.KEY, version, correlation, client_id))
             header, theirs = kafkaprotocol.read_network_request(frame)
             assert (header.request_api_version, header.client_id) == (version, client_id)
         else:
-            frame = encode_reply(said, version, correlation)
+            frame = encode_reply(limited, version, correlation)
             header, theirs = kafkaprotocol.read_network_response(cls.KEY, version, frame)
         assert header.correlation_id == correlation
-        assert_same(said, theirs, version)
+        assert_same(limited, theirs, version)
 
 
 @each_message
@@ -97,10 +97,10 @@ def test_package_messages_are_read(cls: type[Struct], data: st.DataObject) -> No
     for version, known in enumerate(KNOWN[cls]):
         if any(spec.kind is UUID_ for inner in structs_in(cls) for spec in present(inner, version).values()):
             continue
-        said = brought_down(message, version)
-        body = known.pack(known(**as_dicts(said, version)))
-        assert body == encode(said, version)
-        assert decode(cls, version, body) == said
+        limited = limited_to(message, version)
+        body = known.pack(known(**as_dicts(limited, version)))
+        assert body == encode(limited, version)
+        assert decode(cls, version, body) == limited
 
 
 def test_kafka_protocol_version_coverage() -> None:

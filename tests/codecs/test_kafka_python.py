@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from group_sidecar.codecs.schema import Struct, decode, encode
 from tests.codecs import kafka_python
-from tests.codecs.declarations import CASES, brought_down, case_id
+from tests.codecs.declarations import CASES, case_id, limited_to
 from tests.codecs.kafka_schemas import KafkaSchemas
 from tests.codecs.strategies import per_message, structs
 from tests.codecs.test_kafka_schemas import OLDER
@@ -27,7 +27,7 @@ def test_dropped_versions_are_complete(kafka_schemas: KafkaSchemas) -> None:
 
 
 def as_lists(value: Any) -> Any:
-    """Returns kafka-python's value with lists instead of tuples, which it uses for structs."""
+    """Returns kafka-python's value with lists instead of tuples. kafka-python decodes a struct as a tuple."""
     return [as_lists(item) for item in value] if isinstance(value, tuple | list) else value
 
 
@@ -36,9 +36,9 @@ def as_lists(value: Any) -> Any:
 @given(st.data())
 def test_dropped_versions_match_kafka_python(cls: type[Struct], version: int, data: st.DataObject) -> None:
     """kafka-python writes and reads the same bytes in versions that Kafka 4 has dropped."""
-    said = brought_down(data.draw(structs(cls)), version)
-    body = encode(said, version)
-    assert kafka_python.encode(said, version) == body
+    message = limited_to(data.draw(structs(cls)), version)
+    body = encode(message, version)
+    assert kafka_python.encode(message, version) == body
     theirs = kafka_python.schema(cls.NAME, version).decode(BytesIO(body))
-    assert as_lists(theirs) == kafka_python.as_lists(said, version)
-    assert decode(cls, version, body) == said
+    assert as_lists(theirs) == kafka_python.as_lists(message, version)
+    assert decode(cls, version, body) == message

@@ -18,7 +18,7 @@ from kio.serial import entity_reader, entity_writer
 
 from group_sidecar.codecs.primitives import ZERO_UUID
 from group_sidecar.codecs.schema import Struct, decode, encode
-from tests.codecs.declarations import CASES, brought_down, case_id, present
+from tests.codecs.declarations import CASES, case_id, limited_to, present
 from tests.codecs.strategies import per_message, structs
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -110,12 +110,12 @@ def test_bytes_and_values_match_kio(cls: type[Struct], data: st.DataObject) -> N
     """kio reads the same values and writes the same bytes in every version that kio describes."""
     message = data.draw(structs(cls, NARROWED, tagged=False))
     for version, entity in ((version, entity) for known, version, entity in KNOWN if known is cls):
-        said = brought_down(message, version)
-        body = encode(said, version)
+        limited = limited_to(message, version)
+        body = encode(limited, version)
         theirs, size = entity_reader(entity)(body, 0)
         assert size == len(body)
-        assert_same(said, theirs, version)
+        assert_same(limited, theirs, version)
         written = BytesIO()
         entity_writer(entity)(written, theirs)
         assert written.getvalue() == body
-        assert decode(cls, version, written.getvalue()) == said
+        assert decode(cls, version, written.getvalue()) == limited

@@ -25,10 +25,10 @@ from tests.codecs.kafka_schemas import KafkaSchemas
 from tests.kafka.maven import kafka_jars
 
 FEW, MANY = 12, 250
-"""The numbers of encodings of each message and version."""
+"""How many encodings of each message and version are tested: in every run, and in tests that are marked `long`."""
 SEEDS = 3
 IN_BYTES: list[type[Struct]] = [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
-"""Messages inside the bytes of JoinGroup and SyncGroup. Kafka's class for them has all versions."""
+"""Messages in the bytes fields of JoinGroup and SyncGroup. Kafka's classes of these messages have all versions."""
 RECORDED = [cls for cls in dict.fromkeys(VALUES.values()) if cls is not ConsumerGroupMemberMetadataValue]
 """Values in the offsets topic, except for the one whose tagged field is decoded by hand."""
 NEWEST_ALONE = re.compile(r"Tag \d+ is not valid for version|negative number of tagged fields")
@@ -60,7 +60,10 @@ def judged(given: Iterable[Case], jars: Path) -> Judged:
 
 
 def differences(verdicts: Iterable[tuple[Case, Verdict]], *, newest: bool = True) -> list[tuple[Case, Verdict]]:
-    """Returns the cases in which our codecs have another verdict. An earlier Kafka than the newest may refuse more."""
+    """Returns the cases in which the verdicts of our codecs and of Kafka differ.
+
+    `newest`: whether the verdicts are those of the newest Kafka. An earlier Kafka may refuse more than our codecs.
+    """
     found = []
     for case, kafka in verdicts:
         ours = case.ours()
@@ -82,7 +85,7 @@ def verdicts(kafka_schemas: KafkaSchemas) -> Judged:
 
 @every_message
 def test_odd_encodings_match_kafka(cls: type[Struct], verdicts: Judged) -> None:
-    """Odd encodings of each message are accepted or refused as by Kafka, with the same values."""
+    """Our codecs accept and refuse the same odd encodings of a message as Kafka, and read the same values."""
     assert differences(verdicts[cls]) == []
 
 
@@ -106,14 +109,14 @@ def test_acks_match_kafka(verdicts: Judged) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_many_odd_encodings_match_kafka(seed: int, kafka_schemas: KafkaSchemas) -> None:
-    """Many odd encodings of each message are accepted or refused as by Kafka, with the same values."""
+    """Our codecs accept and refuse the same odd encodings as Kafka, and read the same values, with several seeds."""
     given = (case for cls in MESSAGES for case in cases(cls, kafka_schemas.versions(cls.NAME), MANY // 2, seed))
     assert [found for each in judged(given, kafka_jars(KAFKA)).values() for found in differences(each)] == []
 
 
 @pytest.mark.long
 def test_odd_records_match_kafka() -> None:
-    """Odd bytes of consumer protocol messages and offsets topic values are read as by Kafka."""
+    """Our codecs treat odd bytes of consumer protocol messages and of offsets topic values as Kafka does."""
     given = [case for cls in [*IN_BYTES, *RECORDED] for case in cases(cls, cls.VERSIONS, MANY)]
     assert [found for each in judged(given, kafka_jars(KAFKA)).values() for found in differences(each)] == []
 
@@ -121,7 +124,7 @@ def test_odd_records_match_kafka() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
 def test_earlier_kafka_accepts_no_more(release: str) -> None:
-    """Odd request bodies that an earlier Kafka accepts are accepted here with the same value."""
+    """Our codecs accept the odd request bodies that an earlier Kafka accepts, and read the same values."""
     jars = kafka_jars(release)
     schemas = KafkaSchemas(jars / f"kafka-clients-{release}.jar")
     # A reply may have tagged fields that an earlier Kafka does not know. Requests have none of these.

@@ -197,19 +197,19 @@ def test_kafka_python_format_2(data: st.DataObject, times: list[int], codec: int
     producer, epoch, sequence = (9, 0, 0) if transactional else (-1, -1, -1)
     # kafka-python compresses with gzip. The other codecs need packages that are not installed.
     builder = DefaultRecordBatchBuilder(2, int(codec == 1), transactional, producer, epoch, sequence, 1 << 30)
-    said: list[Record] = []
+    expected: list[Record] = []
     for offset, time in enumerate(times):
         key, value = data.draw(some_bytes), data.draw(some_bytes)
         headers = data.draw(st.just([]) | st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=2))
         builder.append(offset, time, key, value, headers)
-        said.append((offset, time, key, value))
+        expected.append((offset, time, key, value))
     built = bytes(builder.build())
     if codec > 1:
         attributes = bytes((built[21], built[22] | codec))
         built = sealed(patched(built[:HEAD], 21, attributes) + compressed(codec, built[HEAD:]))
     batch = only(built)
-    assert list(batch.records()) == said
-    assert (batch.count, batch.next_offset, batch.max_timestamp) == (len(said), len(said), max(times))
+    assert list(batch.records()) == expected
+    assert (batch.count, batch.next_offset, batch.max_timestamp) == (len(expected), len(expected), max(times))
     assert (batch.transactional, batch.producer_id) == (transactional, producer)
 
 
@@ -218,17 +218,17 @@ def test_kafka_python_format_2(data: st.DataObject, times: list[int], codec: int
 def test_kafka_python_formats_0_and_1(data: st.DataObject, times: list[int], magic: int, codec: int) -> None:
     """Format 0 and 1 messages that kafka-python writes are read with the same records."""
     builder = LegacyRecordBatchBuilder(magic, int(codec == 1), 1 << 30)
-    said: list[Record] = []
+    expected: list[Record] = []
     for offset, time in enumerate(times):
         key, value = data.draw(some_bytes), data.draw(some_bytes)
         builder.append(offset, timestamp=time, key=key, value=value)
-        said.append((offset, time if magic else -1, key, value))
+        expected.append((offset, time if magic else -1, key, value))
     built = bytes(builder.build())
     if codec == 1:  # A compressed message has the offset of the last message in it.
         built = patched(built, 0, (len(times) - 1).to_bytes(8, "big"))
     elif codec:
         built = message(magic, len(times) - 1, None, compressed(codec, built), attributes=codec)
-    assert all_records(built) == said
+    assert all_records(built) == expected
 
 
 # By hand.

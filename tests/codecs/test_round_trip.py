@@ -12,9 +12,9 @@ from tests.codecs.declarations import (
     CASES,
     MESSAGES,
     at_version,
-    brought_down,
     case_id,
     defaults,
+    limited_to,
     may_be_null,
     present,
     structs_in,
@@ -31,9 +31,9 @@ def test_messages_round_trip(cls: type[Struct], data: st.DataObject) -> None:
     """A random message of each version round-trips through its bytes."""
     message = data.draw(structs(cls))
     for version in cls.VERSIONS:
-        said = brought_down(message, version)
-        body = encode(said, version)
-        assert decode(cls, version, body) == said
+        limited = limited_to(message, version)
+        body = encode(limited, version)
+        assert decode(cls, version, body) == limited
         assert encode(decode(cls, version, body), version) == body
 
 
@@ -44,9 +44,9 @@ def test_absent_fields_are_not_written(cls: type[Struct], data: st.DataObject) -
     """Fields that a version lacks do not change the encoded bytes."""
     message = data.draw(structs(cls, tagged=False))
     for version in cls.VERSIONS:
-        said = brought_down(message, version)
+        limited = limited_to(message, version)
         absent = {name: getattr(message, name) for name in field_specs(cls).keys() - present(cls, version).keys()}
-        assert encode(dataclasses.replace(said, **absent), version) == encode(said, version)
+        assert encode(dataclasses.replace(limited, **absent), version) == encode(limited, version)
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
@@ -69,7 +69,7 @@ def test_null_differs_from_empty(cls: type[Struct], version: int) -> None:
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
 def test_null_is_refused_if_not_nullable(cls: type[Struct], version: int) -> None:
     """Encoding null in a field that is not nullable in the version raises ValueError."""
-    plain = brought_down(zero(cls), version)
+    plain = limited_to(zero(cls), version)
     for name, spec in present(cls, version).items():
         sized = isinstance(spec.kind, Array) or spec.kind in (STRING, BYTES)
         if sized and spec.tag is None and not may_be_null(spec, version):

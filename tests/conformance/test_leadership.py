@@ -42,12 +42,12 @@ class Pair:
     def __init__(self, brokers: list[KafkaBroker], sidecars: list[SidecarProcess]) -> None:
         self.brokers, self.sidecars = brokers, sidecars
 
-    def commit(self, group: str, offset: int, *, around: bool = False) -> bool:
+    def commit(self, group: str, offset: int, *, bypass: bool = False) -> bool:
         """Commits an offset at the group's coordinator. Returns False if the group is moving."""
         node = self.coordinator(group)
         if node is None:
             return False
-        at = self.brokers[node].direct if around else self.sidecars[node].listen
+        at = self.brokers[node].direct if bypass else self.sidecars[node].listen
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         topic = OffsetCommitRequestTopic(name="t", partitions=(partition,))
         reply = ask(at, OffsetCommitRequest(group_id=group, topics=(topic,)), 7)
@@ -77,17 +77,17 @@ class Pair:
     def compare(self) -> None:
         """Asserts that all answers of both sidecars equal the brokers' answers.
 
-        The coordinator's sidecar must finally answer itself. The other one must not.
+        The sidecar of a group's coordinator must answer locally after some time. The other sidecar must not.
         """
         for group in GROUPS:
             for node, sidecar in enumerate(self.sidecars):
                 if node == self.coordinator(group):
-                    sidecar.process.wait_until(lambda n=node, g=group: self._agree(n, g))  # type: ignore[misc]
+                    sidecar.process.wait_until(lambda n=node, g=group: self._answers_locally(n, g))  # type: ignore[misc]
                 else:
-                    assert not self._agree(node, group)
+                    assert not self._answers_locally(node, group)
 
-    def _agree(self, node: int, group: str) -> bool:
-        """Asserts that a sidecar's answer equals its broker's answer. Returns whether the sidecar answered itself."""
+    def _answers_locally(self, node: int, group: str) -> bool:
+        """Asserts that a sidecar's answer equals its broker's answer. Returns whether the answer was a local answer."""
         sidecar = self.sidecars[node]
         before = answers(sidecar)
         replies = [self._fetch(at, group) for at in (self.brokers[node].direct, sidecar.listen)]
@@ -102,8 +102,8 @@ class Pair:
 
 def owned(sidecar: SidecarProcess) -> list[int]:
     """Returns the partitions of the log that a sidecar follows."""
-    [standing] = json.loads(sidecar.get("/readyz")[1])["offsets_log"].values()
-    partitions: list[int] = standing["owned"]["partitions"]
+    [status] = json.loads(sidecar.get("/readyz")[1])["offsets_log"].values()
+    partitions: list[int] = status["owned"]["partitions"]
     return partitions
 
 
@@ -153,10 +153,10 @@ def test_leadership_moves_under_load(pair: Pair, tmp_path: Path) -> None:
         try:
             while not stop.is_set():
                 for number, group in enumerate(GROUPS):
-                    committed[0] += pair.commit(group, 10 + committed[0], around=number % 2 == 0)
+                    committed[0] += pair.commit(group, 10 + committed[0], bypass=number % 2 == 0)
         except OSError:
             pass  # The broker that was asked has just died.
-        except BaseException as error:  # noqa: BLE001  The error is raised again in the test's thread.
+        except BaseException as error:  # noqa: BLE001  The test asserts that there is no such error.
             broken.append(error)
 
     thread = threading.Thread(target=load)

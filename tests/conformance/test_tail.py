@@ -41,19 +41,19 @@ class Late:
         """Waits until the sidecar has read all partitions of the log that the broker leads."""
         self.sidecar.process.wait_until(lambda: self.owned() == self.partitions())
 
-    def standing(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """Returns the sidecar's report about the log."""
         _, body = self.sidecar.get("/readyz")
-        [standing] = json.loads(body)["offsets_log"].values()
-        assert isinstance(standing, dict)
-        return standing
+        [status] = json.loads(body)["offsets_log"].values()
+        assert isinstance(status, dict)
+        return status
 
     def owned(self) -> int:
-        count: int = self.standing()["owned"]["count"]
+        count: int = self.status()["owned"]["count"]
         return count
 
     def partitions(self) -> int | None:
-        count: int | None = self.standing()["partitions"]
+        count: int | None = self.status()["partitions"]
         return count
 
     def answers(self) -> float:

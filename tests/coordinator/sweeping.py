@@ -11,4 +11,4 @@ def swept(manager: GroupMetadataManager, now: float) -> list[Fact]:
 
 def in_doubt(manager: GroupMetadataManager) -> list[str]:
     """Returns the groups in doubt, about which the broker must be asked."""
-    return [group_id for some in manager.unsettled() for group_id in some]
+    return [group_id for some in manager.groups_to_describe() for group_id in some]

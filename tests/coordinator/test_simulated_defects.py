@@ -102,7 +102,7 @@ def _join_unseen(world: World, member: Client) -> list[Any]:
         protocol_type="consumer",
         protocols=(JoinGroupProtocol(name="range", metadata=b"new"),),
     )
-    return world.around(request, 9, member.name)
+    return world.bypass(request, 9, member.name)
 
 
 def _metadata(world: World) -> dict[str, bytes]:
@@ -167,7 +167,7 @@ def test_metadata_of_logged_generation() -> None:
     sync = SyncGroupRequest(
         group_id="g", generation_id=leader.generation, member_id=leader.member_id, assignments=assignments
     )
-    world.around(sync, 3, "a")
+    world.bypass(sync, 3, "a")
     leader.synced = True
     world.tail.catch_up(world.now())
     assert world.view().state is GroupState.STABLE
@@ -233,10 +233,10 @@ def test_uncertain_member_needs_description() -> None:
     member = Client(world, "b", "g", "i")
     world.gather(member)
     assert world.view().fallback_reason is not None
-    assert [*world.manager.unsettled()] == [["g"]]
+    assert [*world.manager.groups_to_describe()] == [["g"]]
     world.describe()
     assert world.view().fallback_reason is None
-    assert [*world.manager.unsettled()] == [[]]
+    assert [*world.manager.groups_to_describe()] == [[]]
 
 
 def _send_commit(world: World, offset: int, partition: int = 0) -> Connection:

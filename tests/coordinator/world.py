@@ -156,7 +156,7 @@ class World:
         self.log.write()
         self.tail = Tail(self.manager, self.log, self.now())
 
-    def around(self, request: Struct, version: int, client_id: str) -> list[Any]:
+    def bypass(self, request: Struct, version: int, client_id: str) -> list[Any]:
         """Sends a request to the broker that bypasses the sidecar.
 
         Returns:

@@ -15,7 +15,7 @@ from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.offsets_topic import VALUES, encode_value
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.views import CommittedOffset, TopicPartition
-from tests.codecs.declarations import brought_down, full_sample, null_sample
+from tests.codecs.declarations import full_sample, limited_to, null_sample
 from tests.coordinator.model_log import batch
 from tests.fuzzing.input_bytes import InputBytes, piece
 from tests.fuzzing.target import require
@@ -106,7 +106,7 @@ def seeds() -> Iterator[bytes]:
         key = kind.to_bytes(2, "big") + b"\0\1g\0\1t\0\0\0\1"
         for version in cls.VERSIONS:
             for sample in (full_sample(cls), null_sample(cls)):
-                value = encode_value(brought_down(sample, version), version)
+                value = encode_value(limited_to(sample, version), version)
                 first = Entry(0, key, value).to_bytes()
                 yield first + Entry(_TOMBSTONE, key, b"").to_bytes()
                 yield Entry(_TRANSACTIONAL, key, value).to_bytes() + Entry(_COMMIT, b"", b"").to_bytes() + first

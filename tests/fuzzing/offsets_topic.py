@@ -33,7 +33,7 @@ from group_sidecar.codecs.offsets_topic_values import (
     classic_metadata,
 )
 from tests.codecs import make_offsets_topic_vectors
-from tests.codecs.declarations import brought_down, full_sample, null_sample
+from tests.codecs.declarations import full_sample, limited_to, null_sample
 from tests.fuzzing.input_bytes import InputBytes, piece
 from tests.fuzzing.target import require
 
@@ -129,4 +129,4 @@ def seeds() -> Iterator[bytes]:
         key = kind.to_bytes(2, "big") + b"\0\5group\0\1t\0\0\0\1"
         for version in cls.VERSIONS:
             for sample in (full_sample(cls), null_sample(cls)):
-                yield piece(key) + encode_value(brought_down(sample, version), version)
+                yield piece(key) + encode_value(limited_to(sample, version), version)

@@ -28,7 +28,7 @@ from group_sidecar.codecs.reply_tail import TAIL_PROGRAMS, TailProgram, TailSear
 from group_sidecar.codecs.schema import encode
 from group_sidecar.proxy.broker.address_rewrite import scan_and_rewrite
 from group_sidecar.proxy.dataplane.produce_acks import acks
-from tests.codecs.declarations import brought_down, full_sample
+from tests.codecs.declarations import full_sample, limited_to
 from tests.fuzzing.input_bytes import InputBytes
 from tests.fuzzing.target import require
 
@@ -153,16 +153,16 @@ def seeds() -> Iterator[bytes]:
     produce = full_sample(ProduceRequest)
     for version in ProduceRequest.VERSIONS:
         header = RequestHeader(0, version, 7, "client", ((5, b"tag"),) if version >= 9 else ())
-        frame = encode_request(brought_down(produce, version), header)[4:]
+        frame = encode_request(limited_to(produce, version), header)[4:]
         yield bytes((0, version >= 9)) + frame
         yield bytes((5, version, 0)) + frame
     for version in (4, 5, 6):
-        sample = brought_down(full_sample(FindCoordinatorResponse), version)
+        sample = limited_to(full_sample(FindCoordinatorResponse), version)
         yield b"\2" + encode(sample, version)
         yield bytes((6, 0, version - 4)) + bytes(4) + encode_reply_rest(sample, version)
         yield b"\1\1" + bytes(4) + encode_reply_rest(sample, version)
     for version in range(9, ProduceResponse.VERSIONS[-1] + 1):
-        sample = brought_down(full_sample(ProduceResponse), version)
+        sample = limited_to(full_sample(ProduceResponse), version)
         yield bytes((3, version >= 13)) + encode(sample, version)
         yield bytes((6, 1, version - 9)) + bytes(4) + encode_reply_rest(sample, version)
     for at in range(len(PROGRAMS)):

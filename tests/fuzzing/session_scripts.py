@@ -11,7 +11,7 @@ from enum import IntEnum
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.codecs.headers import encode_reply_rest
 from group_sidecar.codecs.schema import encode
-from tests.codecs.declarations import brought_down, full_sample, null_sample
+from tests.codecs.declarations import full_sample, limited_to, null_sample
 from tests.fuzzing.input_bytes import InputBytes, piece
 
 MAX_STEPS = 30
@@ -80,8 +80,8 @@ def seeds(settings: int) -> Iterator[bytes]:
     for number, (key, api) in enumerate(APIS.items()):
         for version in api.request.VERSIONS:
             for sample in (full_sample, null_sample):
-                request = encode(brought_down(sample(api.request), version), version)
-                reply = encode_reply_rest(brought_down(sample(api.response), version), version)
+                request = encode(limited_to(sample(api.request), version), version)
+                reply = encode_reply_rest(limited_to(sample(api.response), version), version)
                 exchange = [Step(Kind.FRAME, request, int(key), version), Step(Kind.REPLY, reply)]
                 if version in (api.request.VERSIONS[0], api.request.VERSIONS[-1]):
                     yield Script(1 + number, number % settings, tuple(exchange)).to_bytes()

@@ -130,9 +130,9 @@ class SidecarProcess:
 
     def _follows(self) -> bool:
         _, body = self.get("/readyz")
-        [standing] = json.loads(body)["offsets_log"].values()
-        owned: int = standing["owned"]["count"]
-        return owned > 0 and not (standing["loading"]["count"] or standing["failed"]["count"])
+        [status] = json.loads(body)["offsets_log"].values()
+        owned: int = status["owned"]["count"]
+        return owned > 0 and not (status["loading"]["count"] or status["failed"]["count"])
 
     def metric(self, name: str, **labels: str) -> float:
         """Returns the sum of all samples of a metric with these labels."""

@@ -24,7 +24,7 @@ from group_sidecar.coordinator.model.facts import (
 )
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState, GroupView, MemberView
 from group_sidecar.metrics.flight_recorder import FlightRecorder
-from tests.proxy.admin.served_app import NOW, admin, numbers
+from tests.proxy.admin.served_app import NOW, admin, figures
 
 COUNT = 10_000
 """The number of groups of a large fleet, besides CHECKOUT."""
@@ -276,9 +276,9 @@ def fleet(count: int, **others: Any) -> ASGIApp:
     """
     view, story = checkout()
     views, facts = crowd(count)
-    told = replace(numbers(), answers={9: 18_204, 15: 911, 16: 377}, fallbacks={(9, FallbackReason.IN_DOUBT): 12})
+    told = replace(figures(), answers={9: 18_204, 15: 911, 16: 377}, fallbacks={(9, FallbackReason.IN_DOUBT): 12})
     given = {
-        "numbers": lambda: told,
+        "figures": lambda: told,
         "recorder": recorded([*facts, *story.facts]),
         "log_ends": log_ends(),
         "max_members": lambda _: LIMIT,

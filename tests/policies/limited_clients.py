@@ -224,7 +224,7 @@ class LimitedWorld(World):
 
     def _unseen(self, request: Struct) -> list[Any]:
         self._history.clear()
-        replies = self.around(request, 2, "intruder")
+        replies = self.bypass(request, 2, "intruder")
         self._unseen_at = self._now
         return replies
 

@@ -41,7 +41,7 @@ def channel() -> Iterator[tuple[HandOver, socket.socket]]:
 async def test_process_without_predecessor_accepts_at_once() -> None:
     """A process without a predecessor waits for nothing, and publishes facts from the start."""
     process = created()
-    assert process.alone.is_set()
+    assert process.predecessor_gone.is_set()
     assert not process.is_waiting
     assert process.publishes(MOVED)
     await process.wait_for_copies(lambda: False)
@@ -63,7 +63,7 @@ async def test_wait_for_copies_has_an_end(channel: tuple[HandOver, socket.socket
     assert process.may_accept.is_set()
     process.report_ready()
     assert process.publishes(MOVED)
-    assert not process.alone.is_set()
+    assert not process.predecessor_gone.is_set()
 
 
 async def test_end_of_predecessor_ends_wait(
@@ -76,7 +76,7 @@ async def test_end_of_predecessor_ends_wait(
     began = trio.current_time()
     await process.wait_for_copies(lambda: False)
     assert trio.current_time() - began < LOAD_SECONDS
-    assert process.alone.is_set()
+    assert process.predecessor_gone.is_set()
 
 
 async def test_one_hand_over_at_a_time(

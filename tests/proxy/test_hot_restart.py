@@ -86,7 +86,7 @@ def test_bad_settings_leave_predecessor(tmp_path: Path) -> None:
     with generations(tmp_path, scripted()) as sidecar:
         sidecar.write(limits={"no_such_limit": 1})
         sidecar.hand_over()
-        failed = sidecar.logged("the successor has failed, so this sidecar goes on")
+        failed = sidecar.logged("the successor has failed, so this process continues to serve")
         assert failed["cause"] == "it ended with status 2"
         assert served(sidecar.address)
         sidecar.write()
@@ -198,7 +198,7 @@ def test_killed_successor_leaves_predecessor(tmp_path: Path) -> None:
     """If the successor is killed, the old process goes on, and has reaped the successor."""
     with waiting(tmp_path) as (sidecar, _, pid):
         os.kill(pid, signal.SIGKILL)
-        failed = sidecar.logged("the successor has failed, so this sidecar goes on")
+        failed = sidecar.logged("the successor has failed, so this process continues to serve")
         assert failed["cause"] == "it ended with status -9"
         assert served(sidecar.address)
         with pytest.raises(ProcessLookupError):

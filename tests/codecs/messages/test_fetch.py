@@ -14,7 +14,7 @@ from group_sidecar.codecs.messages.fetch import (
     partitions_with_high_watermark,
 )
 from group_sidecar.codecs.schema import encode
-from tests.codecs.declarations import brought_down
+from tests.codecs.declarations import limited_to
 from tests.codecs.strategies import per_message, structs
 
 PartitionRows = list[tuple[str, UUID, int, int, int]]
@@ -35,7 +35,7 @@ def partition_rows(topics: Iterable[FetchableTopicResponse]) -> PartitionRows:
 @given(st.data())
 def test_partial_reply_matches_whole_reply(version: int, data: st.DataObject) -> None:
     """Partitions read from a truncated Fetch reply are a prefix of those read from the whole reply."""
-    reply = brought_down(data.draw(structs(FetchResponse)), version)
+    reply = limited_to(data.draw(structs(FetchResponse)), version)
     body, whole = encode(reply, version), partition_rows(reply.responses)
     assert partition_rows(partitions_with_high_watermark(version, body)) == whole
     cut = partition_rows(partitions_with_high_watermark(version, body[: data.draw(st.integers(0, len(body)))]))
@@ -50,7 +50,7 @@ def test_partition_needs_only_high_watermark(version: int) -> None:
         for index in (0, 1)
     )
     topic = FetchableTopicResponse(topic="t", topic_id=UUID(int=5), partitions=partitions)
-    reply = brought_down(FetchResponse(responses=(topic,)), version)
+    reply = limited_to(FetchResponse(responses=(topic,)), version)
     body = encode(reply, version)
     for count in (1, 2):
         end = body.index((HIGH_WATERMARK + count - 1).to_bytes(8)) + 8

@@ -1,4 +1,6 @@
-"""acks is read from the first bytes of a Produce request, and compared with a declaration of these bytes."""
+"""`acks_of` reads acks from the first bytes of a Produce request. These tests declare the same bytes as a message, and
+compare.
+"""
 
 import pytest
 from hypothesis import example, given
@@ -85,7 +87,7 @@ def test_newer_version_is_read_as_newest(version: int) -> None:
 @given(st.sampled_from(VERSIONS), st.binary(max_size=16))
 @example(9, b"\x80\x80\x80\x80")
 def test_any_bytes_as_head(version: int, head: bytes) -> None:
-    """acks_of returns None or an int16 for any bytes. A DecodeError persists when more bytes arrive."""
+    """For any bytes, acks_of returns None or an int16, or raises DecodeError. More bytes do not end a DecodeError."""
     try:
         acks = acks_of(version, head)
     except DecodeError:

@@ -213,7 +213,7 @@ def test_previous_protocol_comes_from_log(raw: bytes | None, protocol: str) -> N
     leaves the protocol empty.
     """
     group = a_group(GroupState.COMPLETING_REBALANCE, stable=False)
-    group.logged_state.take_metadata(raw)
+    group.logged_state.set_metadata(raw)
     assert known_generation(described(COMPLETING), view(), group, view()) == KnownGeneration(
         generation=4, protocol=protocol
     )

@@ -468,7 +468,7 @@ def test_later_joiner_is_not_the_cause(world: World) -> None:
     """A member that rejoins because of a current rebalance is not the cause of this rebalance."""
     a, b, c = (member(world, name) for name in "abc")
     stable(world, a, b, c)
-    world.around(LeaveGroupRequest(group_id="g", member_id=c.member_id), 0, "c")
+    world.bypass(LeaveGroupRequest(group_id="g", member_id=c.member_id), 0, "c")
     b.metadata, b.said = subscription("t", owned=(1,)), "group is already rebalancing"
     b.join()
     world.settle()
@@ -645,7 +645,7 @@ def test_unknown_member_gives_unknown_cause(world: World) -> None:
     """A member that the broker no longer knows before its session ends is dropped with the cause UNKNOWN."""
     a, b = member(world, "a"), member(world, "b")
     stable(world, a, b)
-    world.around(LeaveGroupRequest(group_id="g", member_id=b.member_id), 0, "b")
+    world.bypass(LeaveGroupRequest(group_id="g", member_id=b.member_id), 0, "b")
     b.heartbeat()
     world.settle()
     [gone], [started] = of(world, MemberGone), of(world, RebalanceStarted)
@@ -656,7 +656,7 @@ def test_late_event_updates_cause(world: World) -> None:
     """A leave that is reported after its rebalance has started changes the cause to MEMBER_REMOVED."""
     a, b = member(world, "a"), member(world, "b")
     stable(world, a, b)
-    world.around(LeaveGroupRequest(group_id="g", member_id=b.member_id), 0, "b")
+    world.bypass(LeaveGroupRequest(group_id="g", member_id=b.member_id), 0, "b")
     a.heartbeat()
     world.settle()
     left = MembersLeft(group_id="g", sent_at=world.now(), members=((b.member_id, None),), removed=True)

@@ -317,8 +317,8 @@ def test_uncertain_members_are_checked_once(world: World) -> None:
     members = CountedMembers(group.members)
     group.roster.replace(members)
     for _ in range(3):
-        assert [*world.manager.unsettled()] == [["g"]]
+        assert [*world.manager.groups_to_describe()] == [["g"]]
     assert members.visits == 1
     group.touch(world.now())
-    assert [*world.manager.unsettled()] == [["g"]]
+    assert [*world.manager.groups_to_describe()] == [["g"]]
     assert members.visits == 2

@@ -493,11 +493,11 @@ def test_newest_log_end_wins() -> None:
 
 
 def test_unseen_log_ends() -> None:
-    """ends_unseen returns the partitions whose log end was not seen since the given time."""
+    """partitions_with_stale_log_end returns the partitions whose log end was not seen since the given time."""
     manager = copy()
     manager.apply([LogEndsSeen(ends={T0: 9})], 2)
     manager.apply([LogEndsSeen(ends={T1: 9})], 3)
-    assert manager.log_bounds.ends_unseen([T0, T1, T2], since=3) == {T0, T2}
+    assert manager.log_bounds.partitions_with_stale_log_end([T0, T1, T2], since=3) == {T0, T2}
 
 
 def test_newest_log_start_wins() -> None:

@@ -368,7 +368,7 @@ def test_cause_may_stay_unknown() -> None:
     world = World(Broker())
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     stable(world, a, b)
-    world.around(LeaveGroupRequest(group_id="g", member_id=b.member_id), 0, "b")
+    world.bypass(LeaveGroupRequest(group_id="g", member_id=b.member_id), 0, "b")
     a.heartbeat()
     world.settle()
     assert [fact.reason for fact in facts(world, RebalanceStarted) if isinstance(fact, RebalanceStarted)] == [

@@ -355,7 +355,7 @@ def test_list_finds_unread_group(world: World) -> None:
     OffsetFetch.
     """
     world.manager.note_unread_write(None)
-    world.around(commit_of("g", 0, 1), 7, "unread")
+    world.bypass(commit_of("g", 0, 1), 7, "unread")
     world.manager.note_unread_write(None, world.now())
     list_groups(world)
     assert world.listing() is FallbackReason.COLD

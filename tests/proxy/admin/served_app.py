@@ -49,7 +49,7 @@ async def no_reload() -> ReloadOutcome:
     raise AssertionError("the test expects no reload")
 
 
-def numbers() -> SidecarFigures:
+def figures() -> SidecarFigures:
     return SidecarFigures(
         sidecar_id="a:1",
         mode="sidecar",
@@ -93,7 +93,7 @@ def sources(groups: Iterable[GroupView] = (), recorder: FlightRecorder | None = 
         "log_ends": lambda: [ends],
         "topic_names": lambda _: {},
         "recorder": recorder or FlightRecorder(1 << 20),
-        "numbers": numbers,
+        "figures": figures,
     }
     return AdminSources(**{**given, **others})
 

@@ -26,7 +26,7 @@ class Guesses(GuessLimit):
 
     def wrong(self, host: str = "10.0.0.1") -> int:
         """Sends a wrong token. Returns the seconds to wait, 0 if the token was compared."""
-        if seconds := self.begin(host):
+        if seconds := self.take_guess(host):
             return seconds
         self.was_wrong(host)
         return 0

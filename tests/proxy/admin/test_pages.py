@@ -31,7 +31,7 @@ from group_sidecar.coordinator.model.facts import (
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState, GroupView, MemberView
 from group_sidecar.proxy.admin import pages, templating
 from tests.page.fleet import CHECKOUT, checkout, fleet, recorded
-from tests.proxy.admin.served_app import NOW, Reply, admin, ask, numbers, served
+from tests.proxy.admin.served_app import NOW, Reply, admin, ask, figures, served
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -386,14 +386,14 @@ async def test_status_page_explains_bypasses(exclusive: bool, effect: str) -> No
     assert f"read: yes 1 commit and 2 members bypassed this sidecar. {effect}" in html_page.text
 
 
-async def test_status_page_shows_sidecar_numbers() -> None:
+async def test_status_page_shows_sidecar_figures() -> None:
     """The status page shows answers, fallbacks, journal outlets and broker states, or that there are none."""
     fallbacks = {(11, FallbackReason.IN_DOUBT): 2, (9, FallbackReason.IN_DOUBT): 1, (9, FallbackReason.COLD): 0}
     outlets = {"topic": Health(9, {"refused": 2}, 1, 0.0), "folder": Health(12_345, {"queue_full": 6}, 0, NOW - 2)}
-    told_numbers = replace(numbers(), answers={9: 1_700, 16: 0}, fallbacks=fallbacks, outlets=outlets)
+    told_figures = replace(figures(), answers={9: 1_700, 16: 0}, fallbacks=fallbacks, outlets=outlets)
     failing = {"a:1": {"listening": True, "upstream": False}}
     app = admin(
-        numbers=lambda: told_numbers, readiness=lambda: failing, log_statuses=lambda: {"a:1": {"owned": [1, 50]}}
+        figures=lambda: told_figures, readiness=lambda: failing, log_statuses=lambda: {"a:1": {"owned": [1, 50]}}
     )
     html_page = await page(app, "/status")
     for text in (
@@ -406,7 +406,7 @@ async def test_status_page_shows_sidecar_numbers() -> None:
         assert text in html_page.text
     assert (await ask(app, "/api/v1/status")).content["fallbacks"] == {"in_doubt": 3, "cold": 0}
     idle = (
-        await page(admin(numbers=lambda: replace(told_numbers, answers={}, fallbacks={}, outlets={})), "/status")
+        await page(admin(figures=lambda: replace(told_figures, answers={}, fallbacks={}, outlets={})), "/status")
     ).text
     assert "Nobody has asked for groups" in idle
     assert "No records are written." in idle

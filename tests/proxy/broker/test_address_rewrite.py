@@ -22,7 +22,7 @@ from group_sidecar.proxy.broker.address_rewrite import (
     scan_and_rewrite,
 )
 from group_sidecar.proxy.dataplane.framing import LENGTH_BYTES
-from tests.codecs.declarations import brought_down, full_sample, null_sample
+from tests.codecs.declarations import full_sample, limited_to, null_sample
 from tests.codecs.strategies import structs
 from tests.proxy.dataplane.playbook import framed
 
@@ -57,7 +57,7 @@ def test_scan_matches_decoded_rewrite(reply: Any, data: st.DataObject) -> None:
     """For random replies, the scan yields the same bytes as a decoded rewrite. A truncated reply raises."""
     message = type(reply)
     version = data.draw(st.sampled_from([v for v in message.VERSIONS if is_scannable(message.KEY, v)]))
-    reply = brought_down(reply, version)
+    reply = limited_to(reply, version)
     frame = encode_reply(reply, version, 7)[LENGTH_BYTES:] + b"rest"
     try:
         heard = scan_and_rewrite(message.KEY, version, frame, advertise, 1000)
@@ -98,7 +98,7 @@ def is_of_controllers(message: Struct) -> bool:
 @pytest.mark.parametrize("sample", [full_sample, null_sample])
 def test_addresses_replaced_in_every_version(message: Any, version: int, sample: Any) -> None:
     """Every node's address is replaced in every version of the APIs with addresses."""
-    reply = brought_down(sample(message), version)
+    reply = limited_to(sample(message), version)
     rewritten = rewrite_addresses(reply, advertise)
     assert rewritten == moved(reply)
     assert decode(message, version, encode(rewritten, version)) == rewritten

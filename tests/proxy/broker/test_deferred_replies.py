@@ -67,7 +67,7 @@ ACCESSES: dict[str, Callable[[BrokerState], object]] = {
     "may_see": lambda state: access_of(state).may_see(ANONYMOUS_CLIENT, (), 0),
     "learn_versions": lambda state: state.versions.learn({}),
     "coordinator": lambda state: state.coordinators.coordinator("g"),
-    "stale_log_ends": lambda state: state.log_bounds.stale_log_ends((), 0),
+    "partitions_with_stale_log_end": lambda state: state.log_bounds.partitions_with_stale_log_end((), 0),
     "learn_initial_groups": lambda state: state.learn_initial_groups([]),
     "broker_lost": lambda state: access_of(state).broker_lost(),
     "reset_access": lambda state: access_of(state).reset_learned(),

@@ -22,4 +22,7 @@ async def test_log_ends_have_request_time(autojump_clock: MockClock) -> None:
     await trio.sleep(7)
     state.log_bounds.learn_log_ends({("t", 0): 42}, 6.0)
     assert state.copy.manager.log_ends == {("t", 0): (42, EPOCH + 6)}
-    assert [state.log_bounds.stale_log_ends([("t", 0)], since) for since in (5.5, 6.5)] == [set(), {("t", 0)}]
+    assert [state.log_bounds.partitions_with_stale_log_end([("t", 0)], since) for since in (5.5, 6.5)] == [
+        set(),
+        {("t", 0)},
+    ]

@@ -174,7 +174,7 @@ class Copy:
             raise self.fault
         return self.partitions
 
-    def stale_log_ends(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
+    def partitions_with_stale_log_end(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
         self._note("since", since)
         return {partition for partition in partitions if self.seen.get(partition, float("-inf")) < since}
 

@@ -9,7 +9,7 @@ from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsRe
 from group_sidecar.codecs.schema import decode, encode
 from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.handlers.api_versions import SERVED_APIS, offered_api_versions
-from tests.codecs.declarations import brought_down
+from tests.codecs.declarations import limited_to
 
 BOTH = {"LIST_GROUPS": (0, 1), "DESCRIBE_GROUPS": (0, 1)}
 INSPECTED = frozenset({ApiKey.JOIN_GROUP, ApiKey.METADATA})
@@ -99,6 +99,6 @@ def test_served_apis_fill_the_offer(serve: bool, has: dict[str, tuple[int, int]]
 @pytest.mark.parametrize("version", ApiVersionsResponse.VERSIONS)
 def test_rewritten_offer_encodes_in_every_version(version: int) -> None:
     """A rewritten offer can be encoded and decoded in every ApiVersions version."""
-    offer = brought_down(offering(JOIN_GROUP=(0, 99)), version)
+    offer = limited_to(offering(JOIN_GROUP=(0, 99)), version)
     offered = offered_api_versions(offer, INSPECTED, {}, gateway=True, serve=True)
     assert decode(ApiVersionsResponse, version, encode(offered, version)) == offered

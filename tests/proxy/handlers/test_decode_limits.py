@@ -77,7 +77,7 @@ def test_large_leave_is_unread_until_described() -> None:
     manager, at = state.copy.manager, state.copy.epoch(line.now)
     assert len(manager.view("g", at).members) == 20
     assert manager.view("g", at).fallback_reason is FallbackReason.UNDECODABLE
-    assert ["g"] in list(manager.unsettled())
+    assert ["g"] in list(manager.groups_to_describe())
     later = at + 20
     left = tuple(
         DescribedMember(

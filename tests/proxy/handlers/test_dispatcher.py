@@ -32,7 +32,7 @@ from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
 from group_sidecar.proxy.handlers.api_table import DEFERRED_APIS
-from tests.codecs.declarations import brought_down, full_sample, null_sample
+from tests.codecs.declarations import full_sample, limited_to, null_sample
 from tests.coordinator.all_groups import all_groups
 from tests.proxy.dataplane.playbook import (
     EPOCH,
@@ -61,13 +61,13 @@ def cases(keys: Any) -> Iterator[Any]:
 
 def asking(key: int, version: int, sample: Any = full_sample, **fields: Any) -> Any:
     """Returns a request with a value in every field."""
-    message: Any = brought_down(sample(APIS[key].request), version)
+    message: Any = limited_to(sample(APIS[key].request), version)
     return replace(message, **{name: value for name, value in fields.items() if hasattr(message, name)})
 
 
 def telling(key: int, version: int, sample: Any = full_sample) -> Any:
     """Returns a reply with a value in every field."""
-    return brought_down(sample(APIS[key].response), version)
+    return limited_to(sample(APIS[key].response), version)
 
 
 def lacking(state: BrokerState, group: str = "g") -> FallbackReason | None:

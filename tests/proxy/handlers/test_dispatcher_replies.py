@@ -31,7 +31,7 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.handlers.reply_rewriter import ADDRESS_APIS, LARGEST_METADATA
-from tests.codecs.declarations import brought_down, full_sample
+from tests.codecs.declarations import full_sample, limited_to
 from tests.proxy.dataplane.playbook import Line, broker_state, framed, reply, request, to_client, to_upstream
 
 TOPIC_ID = UUID(int=5)
@@ -39,7 +39,7 @@ TOPIC_ID = UUID(int=5)
 
 def telling(key: int, version: int) -> Any:
     """Returns a reply with a value in every field."""
-    return brought_down(full_sample(APIS[key].response), version)
+    return limited_to(full_sample(APIS[key].response), version)
 
 
 # SaslHandshake.
@@ -125,7 +125,7 @@ def test_overlong_handshake_makes_opaque() -> None:
 def names(version: int, topics: int = 1) -> MetadataResponse:
     response = telling(ApiKey.METADATA, version)
     named = replace(response.topics[0], topic_id=TOPIC_ID, name="t")
-    return brought_down(replace(response, topics=(named,) * topics), version)  # type: ignore[no-any-return]
+    return limited_to(replace(response, topics=(named,) * topics), version)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("version", MetadataResponse.VERSIONS)
@@ -294,7 +294,7 @@ FUTURE = KAFKA_4 | {ApiKey.JOIN_GROUP: (0, 10), ApiKey.LEAVE_GROUP: (3, 6), ApiK
 def versions(ranges: dict[Any, tuple[int, int]], version: int) -> ApiVersionsResponse:
     keys = tuple(ApiVersion(api_key=int(key), min_version=low, max_version=high) for key, (low, high) in ranges.items())
     response = replace(full_sample(ApiVersionsResponse), error_code=0, api_keys=keys, unknown_tags=((50, b"new"),))
-    return brought_down(response, version)  # type: ignore[no-any-return]
+    return limited_to(response, version)  # type: ignore[no-any-return]
 
 
 def offered(state: BrokerState, response: ApiVersionsResponse, version: int) -> tuple[ApiVersionsResponse, bool]:

@@ -13,7 +13,7 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.session import FETCH_INSPECTION_SECONDS
 from group_sidecar.proxy.handlers.fetches import EMPTY_FETCH_BYTES, FETCH_INSPECTION_INTERVAL, MAX_WHOLE_FETCH_BYTES
-from tests.codecs.declarations import brought_down
+from tests.codecs.declarations import limited_to
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
@@ -40,7 +40,7 @@ def telling(version: int, *ends: int, records: int = 10, topic_id: UUID = TOPIC)
         for index, end in enumerate(ends)
     )
     topic = FetchableTopicResponse(topic="t", topic_id=topic_id, partitions=partitions)
-    response: FetchResponse = brought_down(FetchResponse(responses=(topic,) if ends else ()), version)
+    response: FetchResponse = limited_to(FetchResponse(responses=(topic,) if ends else ()), version)
     return response
 
 

@@ -41,7 +41,7 @@ from group_sidecar.proxy.broker.existing_topic_ids import FRESH_SECONDS, ROUND_S
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.handlers.injected_requests import ACCESS_CORRELATION
 from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
-from tests.codecs.declarations import brought_down, full_sample
+from tests.codecs.declarations import full_sample, limited_to
 from tests.proxy.dataplane.playbook import (
     EPOCH,
     Line,
@@ -351,7 +351,7 @@ def test_failed_answer_goes_to_broker(
 
     monkeypatch.setattr(ReplyBuilder, "_make", fails)
     state, line = known()
-    response = brought_down(full_sample(APIS[question.KEY].response), version)
+    response = limited_to(full_sample(APIS[question.KEY].response), version)
     line.exchange(question, response, version)
     assert state.traffic.answers == {}
     assert state.traffic.decode_failures == {}

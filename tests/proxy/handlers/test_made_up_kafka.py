@@ -26,7 +26,7 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.broker.tail_rewrite import has_tail
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
-from tests.codecs.declarations import brought_down, full_sample, zero
+from tests.codecs.declarations import full_sample, limited_to, zero
 from tests.codecs.kafka_schemas import KafkaSchemas
 from tests.kafka.maven import kafka_jars
 from tests.proxy.dataplane.playbook import Line, broker_state, complete_state
@@ -237,7 +237,7 @@ def test_gateway_classifies_each_fetch() -> None:
 
 def telling(message: type[Any], version: int) -> bytes:
     """Returns a reply of the future broker, with its host in every host field and a tagged field in every struct."""
-    return encode(brought_down(with_hosts(full_sample(message)), version), version)
+    return encode(limited_to(with_hosts(full_sample(message)), version), version)
 
 
 def with_hosts(value: Any) -> Any:
@@ -290,8 +290,8 @@ def test_gateway_rewrites_long_metadata(version: int) -> None:
     """
     line = Line(gateway(limits={"inspected_frame": 1024}))
     brokers = tuple(MetadataResponseBroker(node_id=n, host=HOST, port=9092) for n in (1, 2))
-    topic = brought_down(full_sample(MetadataResponse), version).topics[0]
-    response = brought_down(MetadataResponse(brokers=brokers, topics=(topic,) * 4000), version)
+    topic = limited_to(full_sample(MetadataResponse), version).topics[0]
+    response = limited_to(MetadataResponse(brokers=brokers, topics=(topic,) * 4000), version)
     head = b"\0" if version >= MetadataResponse.HEADER_FLEXIBLE else b""
     line.client(encode_request(zero(APIS[ApiKey.METADATA].request), RequestHeader(ApiKey.METADATA, version, 1, "c")))
     frame = sent(line.upstream(framed_reply(1, head + encode(response, version))))

@@ -1,4 +1,4 @@
-"""Which modules run as Python. The tests replace what the import system finds."""
+"""`uncompiled_modules` reports the modules that run as Python. The tests replace the import system's results."""
 
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 

@@ -32,28 +32,28 @@ class LogBounds:
 
     @property
     def starts(self) -> Bounds:
-        """The log starts. Records before them were deleted."""
+        """The log starts. The broker has deleted the records before the start of a log."""
         return self._starts
 
-    def ends_unseen(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
+    def partitions_with_stale_log_end(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
         """Returns the given partitions whose log end was not reported since the time `since`."""
         ends, never = self._ends, (0, NEVER)
         return {partition for partition in partitions if ends.get(partition, never)[1] < since}
 
-    def ends_seen(self, event: LogEndsSeen, now: float) -> list[Fact]:
-        """Stores log ends that were correct at the time `now`."""
-        self._take(self._ends, event.ends, now)
+    def ends_seen(self, event: LogEndsSeen, asked_at: float) -> list[Fact]:
+        """Stores log ends from a reply whose request was sent at the time `asked_at`, in seconds since the epoch."""
+        self._store(self._ends, event.ends, asked_at)
         return []
 
-    def starts_seen(self, event: LogStartsSeen, now: float) -> list[Fact]:
-        """Stores log starts that were correct at the time `now`."""
-        self._take(self._starts, event.starts, now)
+    def starts_seen(self, event: LogStartsSeen, asked_at: float) -> list[Fact]:
+        """Stores log starts from a reply whose request was sent at the time `asked_at`, in seconds since the epoch."""
+        self._store(self._starts, event.starts, asked_at)
         return []
 
-    def _take(
-        self, known: dict[TopicPartition, tuple[int, float]], reported: Mapping[TopicPartition, int], now: float
+    def _store(
+        self, known: dict[TopicPartition, tuple[int, float]], reported: Mapping[TopicPartition, int], asked_at: float
     ) -> None:
         for partition, offset in reported.items():
             before = known.get(partition)
-            if before[1] <= now if before else len(known) < self._max_partitions:
-                known[partition] = (offset, now)
+            if before[1] <= asked_at if before else len(known) < self._max_partitions:
+                known[partition] = (offset, asked_at)
