@@ -76,7 +76,8 @@ class ComparedSettings(Protocol):
 class _Window:
     """The broker's answer to a question, and the answers that the copy would have made around the same time.
 
-    The first of these answers is from before the broker's. The last is from the moment when the copy has caught up.
+    The copy's first answer is older than the broker's answer. The copy's last answer is from the moment when the copy
+    has caught up.
 
     Attributes:
         changes: the change counters of the groups at the last check.
