@@ -14,7 +14,7 @@ JAVA_VERSION = 17
 """The oldest Java that Spark 4 runs on."""
 
 _GET_JAVA = f"Spark needs Java {JAVA_VERSION} or later: apt-get install openjdk-17-jre-headless"
-_GET_PYSPARK = "Spark is not installed: pip install 'kafka-group-sidecar[spark]'"
+_GET_PYSPARK = "Spark is not installed: in a checkout, pip install '.[spark]'"
 
 
 def pyspark_missing() -> str | None:

@@ -332,7 +332,7 @@ def test_missing_pyspark_has_install_hint(monkeypatch: pytest.MonkeyPatch) -> No
     """Without PySpark, the message contains the command to install it."""
     assert pyspark_missing() is None
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert pyspark_missing() == "Spark is not installed: pip install 'kafka-group-sidecar[spark]'"
+    assert pyspark_missing() == "Spark is not installed: in a checkout, pip install '.[spark]'"
 
 
 def test_missing_java_has_install_hint(tmp_path: Path) -> None:
