@@ -27,11 +27,12 @@ from group_sidecar.coordinator.model.events import (
     Synced,
 )
 from group_sidecar.coordinator.model.facts import Departure, Fact
-from group_sidecar.coordinator.model.states import CLASSIC, PREPARING_REBALANCE
+from group_sidecar.coordinator.model.states import CLASSIC, PREPARING_REBALANCE, STABLE
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.rules.causes import (
     cause_of_departure,
     cause_of_earlier_join,
+    departure_of_missing,
     is_removed_by_admin,
     silence_is_conclusive,
 )
@@ -64,6 +65,10 @@ CONSUMER_SESSION_MS = 45_000
 """The default of `group.consumer.session.timeout.ms`. The broker does not report this timeout to KIP-848 clients."""
 _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = LEAVE_GROUP_MEMBER_EPOCH, -2
 """Member epochs in heartbeats that end a membership. A static member that restarts (-2) stays a member."""
+_TIMER_DELAY_SECONDS = 1.0
+"""How many seconds the copy's session timer may expire after the broker's timer."""
+_EXPLAINED_DEPARTURES = frozenset({Departure.LEFT, Departure.KICKED, Departure.EXPIRED})
+"""Departures of which the wire has shown the reason before the broker describes the group without the member."""
 
 
 def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
@@ -80,8 +85,23 @@ def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
     for member in late:
         if silence_is_conclusive(group, member):
             silent = member.session_expired(now, group.leader_term.began_at)
-            facts += member_gone_facts(group, [member], Departure.EXPIRED if silent else Departure.DROPPED, now)
+            departure = Departure.EXPIRED if silent else Departure.DROPPED
+            facts += member_gone_facts(group, [member], departure, now)
+            _explain_by_expiry(group, member, departure)
     return facts
+
+
+def _explain_by_expiry(group: Group, member: Member, departure: Departure) -> None:
+    """Sets an expired session as the cause of a rebalance without a known cause that began just before.
+
+    The copy may start a session timer some milliseconds later than the broker, when it sees the reply to a join or to
+    a sync. So a heartbeat may show the rebalance before the copy's timer has expired.
+    """
+    rebalance = group.rebalance
+    if departure is not Departure.EXPIRED or rebalance is None or group.state is not PREPARING_REBALANCE:
+        return
+    if abs(member.timeout_at(group.leader_term.began_at) - rebalance.started_at) <= _TIMER_DELAY_SECONDS:
+        group.rebalances.explain(cause_of_departure(member, departure))
 
 
 def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Member | None, list[Fact]]:
@@ -317,11 +337,44 @@ def described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
     if group.joins or not classic or event.sent_at < group.settled_at:
         return []  # A request in flight or a lost request may change the group after this description.
     if event.state is GroupState.DEAD and group.pending.may_be_used(now):
-        # The broker issued a member id, so it has the group in memory. Kafka 4 describes what it has committed to the log
-        # (GroupCoordinatorService.describeGroups), which may not contain the group yet.
+        # The broker issued a member id, so it has the group in memory. Kafka 4 describes what it has committed to the
+        # log (GroupCoordinatorService.describeGroups), which may not contain the group yet.
         return []
+    facts = _facts_of_description(group, event, now)
     group.adopt_description(event, now)
-    return member_returned_facts(group, group.members.values(), now)
+    if event.state is GroupState.STABLE and group.rebalance is not None:
+        facts += complete_rebalance(group, now)
+    return facts + member_returned_facts(group, group.members.values(), now)
+
+
+def _facts_of_description(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
+    """Applies what a description shows before the replies to leaves, syncs and heartbeats do. Returns the facts.
+
+    Replies on different connections may overtake each other. A description that is up to date may show that members
+    have left, that a rebalance has begun, or that the generation is stable. Later replies do not report this again.
+    """
+    facts = list[Fact]()
+    if group.kind is not GroupKind.CLASSIC:
+        return facts
+    described_ids = {member.member_id for member in event.members}
+    instance_ids = {member.instance_id for member in event.members if member.instance_id}
+    if event.state is GroupState.PREPARING_REBALANCE and group.state in (STABLE, GroupState.COMPLETING_REBALANCE):
+        facts += begin_rebalance(group, now)
+    elif event.state is GroupState.STABLE and group.state is GroupState.COMPLETING_REBALANCE:
+        if described_ids == group.members.keys():
+            group.lifecycle.stabilise()
+    elif event.state in (GroupState.EMPTY, GroupState.DEAD):
+        facts += conclude_rebalance(group, now)
+    known = group.roster.known().values()
+    missing = [m for m in known if m.member_id not in described_ids and m.instance_id not in instance_ids]
+    static = group.roster.static_members() if missing else {}
+    for member in missing:
+        departure, reason = departure_of_missing(group, member, now, static)
+        if departure in _EXPLAINED_DEPARTURES:  # Without a leave or an expired session, the member may be unobserved.
+            facts += member_gone_facts(group, [member], departure, now, reason)
+    if event.state in (GroupState.EMPTY, GroupState.DEAD):
+        group.rebalances.forget()
+    return facts
 
 
 def consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:
