@@ -188,7 +188,10 @@ class GroupMetadataManager:
                 self._cache.metadata.recount_if_changed(group)
                 # The group may have been removed since the sweep began.
                 if group.has_timers and self._cache.group(group.group_id) is group:
+                    had_issued_ids = bool(group.pending)
                     facts += self._expire(group, now)
+                    if had_issued_ids and not group.pending:
+                        self.log.await_records(group)  # The broker may have removed a group that had only these ids.
                     self._forget_unless_real(group)
             yield facts
 

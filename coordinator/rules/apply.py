@@ -27,6 +27,12 @@ from group_sidecar.coordinator.model.events import (
     Synced,
 )
 from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.coordinator.rules.descriptions import (
+    described,
+    instance_ids_missing,
+    members_ordered,
+    size_described,
+)
 from group_sidecar.coordinator.rules.internal_events import (
     BrokerLost,
     ConsumerGroupLogged,
@@ -61,18 +67,14 @@ from group_sidecar.coordinator.rules.membership import (
     consumer_join_answered,
     consumer_join_sent,
     consumer_member_seen,
-    described,
     expire,
-    instance_ids_missing,
     leave_sent,
     member_seen,
     member_unknown,
     members_left,
-    members_ordered,
     metadata_dropped,
     rebalance_seen,
     requests_crossed,
-    size_described,
     synced,
 )
 from group_sidecar.coordinator.state.group import Group

@@ -1,5 +1,7 @@
 """The rules of JoinGroup: how a sent, accepted, rejected or lost join changes a group, and which facts follow."""
 
+from collections.abc import Iterable
+
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.model.events import (
     LOST_REQUEST_SECONDS,
@@ -144,7 +146,10 @@ def _add_member(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         facts += _replace_static(group, old, event, now)
     member = group.add_member(joining, event.member_id, now)
     if member.identify(joining.client_id, joining.client_host, joining.principal):
-        return facts + member_joined_facts(group, [member], now, joining.reason)
+        # The counts of a complete generation are final. The leader's reply has listed this member before.
+        late = group.kind is GroupKind.CLASSIC and group.state is GroupState.STABLE
+        build_facts = member_noticed_facts if late else member_joined_facts
+        return facts + build_facts(group, [member], now, joining.reason)
     return facts + member_returned_facts(group, [member], now)
 
 
@@ -172,6 +177,18 @@ def _apply_late_join(group: Group, event: JoinAccepted, now: float) -> list[Fact
     return []
 
 
+def _count_unidentified(group: Group, new: Iterable[Member]) -> None:
+    """Counts new members whose own replies the copy has not seen, as far as their joins are in flight.
+
+    The reply to such a join may arrive after the rebalance has ended. A join without a member id does not show which
+    of the members it is.
+    """
+    joins = sum(not sent.joining.member_id for sent in group.joins.values())
+    unidentified = [member.member_id for member in new if not member.client_host]
+    if joins and unidentified:
+        group.rebalances.count_unidentified(unidentified[:joins])
+
+
 def _apply_roster(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     """Applies the list of all members in the leader's reply.
 
@@ -195,6 +212,7 @@ def _apply_roster(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     for member in new:
         build_facts = member_noticed_facts if member.instance_id in taken_over else member_joined_facts
         facts += build_facts(group, [member], now, reasons.get(member.member_id, ""))
+    _count_unidentified(group, [member for member in new if member.instance_id not in taken_over])
     static = group.roster.static_members() if dropped else {}
     for member in dropped:
         departure, reason = departure_of_missing(group, member, now, static)

@@ -6,8 +6,6 @@ Replies on different connections may overtake each other. Four rules keep the co
 - The broker does not issue a member id again after its member has left.
 - The leader's reply to its join decides which members a generation has, and the leader's sync decides the assignments.
 - An event cannot undo a change that was seen after the event's request was sent.
-
-The module has more than 400 lines because it contains the rules of all members' events but joins.
 """
 
 from group_sidecar.coordinator.model.events import (
@@ -16,7 +14,6 @@ from group_sidecar.coordinator.model.events import (
     ConsumerJoinAnswered,
     ConsumerJoinSent,
     ConsumerMemberSeen,
-    GroupDescribed,
     LeaveSent,
     Leaving,
     MemberActivity,
@@ -43,14 +40,10 @@ from group_sidecar.coordinator.rules.fact_builder import (
     member_gone_facts,
     member_joined_facts,
     member_noticed_facts,
-    member_returned_facts,
 )
 from group_sidecar.coordinator.rules.internal_events import (
-    InstanceIdsMissing,
-    MembersOrdered,
     MetadataDropped,
     RequestsCrossed,
-    SizeDescribed,
     TimePassed,
 )
 from group_sidecar.coordinator.rules.partition_moves import save_owners
@@ -64,6 +57,8 @@ CONSUMER_SESSION_MS = 45_000
 """The default of `group.consumer.session.timeout.ms`. The broker does not report this timeout to KIP-848 clients."""
 _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = LEAVE_GROUP_MEMBER_EPOCH, -2
 """Member epochs in heartbeats that end a membership. A static member that restarts (-2) stays a member."""
+_TIMER_DELAY_SECONDS = 1.0
+"""How many seconds the copy's session timer may expire after the broker's timer."""
 
 
 def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
@@ -80,8 +75,23 @@ def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
     for member in late:
         if silence_is_conclusive(group, member):
             silent = member.session_expired(now, group.leader_term.began_at)
-            facts += member_gone_facts(group, [member], Departure.EXPIRED if silent else Departure.DROPPED, now)
+            departure = Departure.EXPIRED if silent else Departure.DROPPED
+            facts += member_gone_facts(group, [member], departure, now)
+            _explain_by_expiry(group, member, departure)
     return facts
+
+
+def _explain_by_expiry(group: Group, member: Member, departure: Departure) -> None:
+    """Sets an expired session as the cause of a rebalance without a known cause that began just before.
+
+    The copy may start a session timer some milliseconds later than the broker, when it sees the reply to a join or to
+    a sync. So a heartbeat may show the rebalance before the copy's timer has expired.
+    """
+    rebalance = group.rebalance
+    if departure is not Departure.EXPIRED or rebalance is None or group.state is not PREPARING_REBALANCE:
+        return
+    if abs(member.timeout_at(group.leader_term.began_at) - rebalance.started_at) <= _TIMER_DELAY_SECONDS:
+        group.rebalances.explain(cause_of_departure(member, departure))
 
 
 def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Member | None, list[Fact]]:
@@ -310,20 +320,6 @@ def _after_departure(group: Group, details: CauseDetails, now: float) -> list[Fa
 # Descriptions, and groups of KIP-848.
 
 
-def described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
-    """Adopts a description by the broker. An outdated description changes nothing."""
-    # DescribeGroups returns a group of a newer protocol as Dead.
-    classic = group.kind is GroupKind.CLASSIC or event.state is not GroupState.DEAD
-    if group.joins or not classic or event.sent_at < group.settled_at:
-        return []  # A request in flight or a lost request may change the group after this description.
-    if event.state is GroupState.DEAD and group.pending.may_be_used(now):
-        # The broker issued a member id, so it has the group in memory. Kafka 4 describes what it has committed to the
-        # log (GroupCoordinatorService.describeGroups), which may lack the group for a moment.
-        return []
-    group.adopt_description(event, now)
-    return member_returned_facts(group, group.members.values(), now)
-
-
 def consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:
     """Counts a new member of a KIP-848 group whose first heartbeat has no reply yet."""
     group.pending_joins.unlogged_members.add_joining(event.member_key, now, event.client_host, event.principal)
@@ -391,27 +387,9 @@ def _consumer_member_left(group: Group, member_id: str, now: float) -> list[Fact
 # Events that no request of a client shows.
 
 
-def members_ordered(group: Group, event: MembersOrdered, now: float) -> list[Fact]:
-    """Sets the order of the members of a group of a newer protocol."""
-    group.logged_state.set_member_order(event.members)
-    return []
-
-
-def size_described(group: Group, event: SizeDescribed, now: float) -> list[Fact]:
-    """Decides with a description which lost joins have become members."""
-    group.pending_joins.apply_description(event.description, event.before, now, roster_complete=event.roster_complete)
-    return []
-
-
 def metadata_dropped(group: Group, event: MetadataDropped, now: float) -> list[Fact]:
     """Notes that metadata and assignments of members are missing."""
     group.completeness.drop_metadata()
-    return []
-
-
-def instance_ids_missing(group: Group, event: InstanceIdsMissing, now: float) -> list[Fact]:
-    """Puts the group in doubt, because its members may have instance ids that the broker has left out."""
-    group.doubt(now)
     return []
 
 

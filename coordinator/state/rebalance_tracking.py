@@ -118,6 +118,10 @@ class RebalanceTracking:
         """Counts members that joined."""
         self.joined_since_rebalance = _with_identified(self.joined_since_rebalance, members)
 
+    def count_unidentified(self, member_ids: Iterable[str]) -> None:
+        """Counts members that joined and whose clients are not known yet, by their ids."""
+        self.joined_since_rebalance = {*self.joined_since_rebalance, *member_ids}
+
     def count_left(self, members: Iterable[Member]) -> None:
         """Counts members that left."""
         self.left_since_rebalance = _with_identified(self.left_since_rebalance, members)

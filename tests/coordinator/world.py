@@ -238,6 +238,12 @@ class World:
             self._write()
             self._hurry()
 
+    def delay(self, seconds: float) -> None:
+        """Advances the clock and runs the broker's timers, while no reply is delivered."""
+        self._now += seconds
+        self.broker.tick(self._now)
+        self._write()
+
     def clean_up(self) -> None:
         """The broker removes groups that are empty and have no offsets."""
         self.broker.clean_up()

@@ -33,8 +33,10 @@ from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
 from group_sidecar.coordinator.state.log_partitions import FRESH_SECONDS, PartitionState, StaleEpoch
 from group_sidecar.coordinator.state.partition_log import PartitionLog
 from tests.coordinator.log.test_consumer_group_records import Log as Records
+from tests.coordinator.model import Broker
 from tests.coordinator.model_log import Entry, batch
 from tests.coordinator.sweeping import in_doubt, swept
+from tests.coordinator.world import SESSION_MS, Client, World
 
 T0, T1 = ("t", 0), ("t", 1)
 COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
@@ -1070,3 +1072,23 @@ def test_unreplicated_removal_is_in_doubt() -> None:
     reader.append(offset(0, None))
     list(reader.follower.merge(0, 1.3))
     assert reader.manager.consumer_fallback_reason("g", 1.3) is FallbackReason.IN_DOUBT
+
+
+@pytest.mark.parametrize("removed", ["before the id expires", "afterwards"])
+def test_group_of_issued_id_is_forgotten(removed: str) -> None:
+    """The copy forgets a group that had only an issued member id, once the id may not be used any more."""
+    world = World(Broker(), exclusive=False)
+    world.read_log()
+    client = Client(world, "a", "g")
+    client.join()
+    world.settle()
+    world.tail.catch_up(world.now())
+    assert world.manager.existing("g", world.now()) is not None
+    if removed == "before the id expires":
+        world.clean_up()
+    world.pass_time(SESSION_MS / 1000 + 1)
+    world.tail.catch_up(world.now())
+    world.clean_up()
+    world.sweep()
+    world.tail.catch_up(world.now())
+    assert world.manager.existing("g", world.now()) is None
