@@ -36,10 +36,10 @@ GROUPS_NEAR_LIMIT = _gauge(
 )
 GROUPS_OVER_LIMIT = _gauge("groups_over_limit", "Groups with more members than their maximum (Kafka: group.max.size).")
 REBALANCES = _counter(
-    "rebalances_total", "Completed rebalances, by cause (Kafka: group-completed-rebalance-count).", "reason"
+    "rebalances_total", "Completed rebalances, by reason (Kafka: group-completed-rebalance-count).", "reason"
 )
 REBALANCES_STARTED = _counter(
-    "rebalances_started_total", "Times that a group entered PreparingRebalance, by cause.", "reason"
+    "rebalances_started_total", "Times that a group entered PreparingRebalance, by reason.", "reason"
 )
 REBALANCE_DURATION = _histogram(
     "rebalance_duration_seconds", "Time from a rebalance's first JoinGroup to the last SyncGroup reply that it needed."
@@ -93,7 +93,7 @@ GROUP_LAST_REBALANCE = _gauge(
 )
 GROUP_REBALANCES = _counter(
     "group_rebalances_total",
-    "Completed rebalances of a group, by cause (Kafka: group-completed-rebalance-count).",
+    "Completed rebalances of a group, by reason (Kafka: group-completed-rebalance-count).",
     "group",
     "reason",
     detail=Detail.GROUP,
@@ -232,7 +232,7 @@ MIRROR_FALLBACKS = _counter(
 )
 MIRROR_RELAYS = _counter(
     "mirror_relays_total",
-    "Fallbacks (mirror_fallbacks) in a version that the broker lacks, which were relayed in versions that it has.",
+    "Fallbacks (mirror_fallbacks) in a version that the broker lacks, answered by asking the broker in other versions.",
     "api",
 )
 BYPASSING_RECORDS = _counter(

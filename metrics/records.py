@@ -4,10 +4,10 @@ The module declares the envelope and the kinds of records, with the type and the
 records to lines and back. It imports only the standard library, because it is the only module that `spark/` shares with
 the sidecar.
 
-A line of version 1 is a flat object with the columns of the envelope and the columns of the record's kind. A column
-that several kinds have has one type in all of them, so one schema reads every line. A line of version 2, an array line,
-has up to `ARRAY_RECORDS` records of one kind. Readers ignore unknown columns. A change that would mislead a reader that
-ignores it needs a new version.
+A line of version 1 is a flat object with the columns of the envelope and the columns of the record's kind. If several
+kinds have the same column, its type is the same in all of them. So one schema reads every line. A line of version 2, an
+array line, has up to `ARRAY_RECORDS` records of one kind. Readers ignore unknown columns. A change that would mislead a
+reader that ignores it needs a new version.
 
 ``python -m group_sidecar.metrics.records`` prints this contract as Markdown: docs/records.md.
 """
@@ -101,7 +101,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat(Body):
-    """The sidecar is alive. Each snapshot begins with it."""
+    """The sidecar is alive. Each snapshot begins with this record."""
 
     KIND = "heartbeat"
     sample: Annotated[Sample, Note("The values of the sidecar's Prometheus metrics, by name.")]
@@ -141,7 +141,7 @@ class LogEnd(Body):
     KIND = "log_end"
     topic: Annotated[str, Note("Topic.")]
     partition: Annotated[int, Note("Partition.", 0)]
-    offset: Annotated[int, Note("Log end offset: that of the next message to be appended.", 0)]
+    offset: Annotated[int, Note("High watermark: the offset after the last message that consumers can read.", 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,9 @@ class Rebalance(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Body):
-    """A policy's verdict against a request. The record's kind shows whether the request was refused or passed."""
+    """A policy's decision about a request, or about a member of a group over its limit. The record's kind shows whether
+    the policy was enforced.
+    """
 
     group: Annotated[str, Note("Group id.")]
     policy: Annotated[str, Note("Name of the policy.")]
@@ -181,14 +183,14 @@ class Verdict(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(Verdict):
-    """A policy refused a request. The client got the error."""
+    """A policy refused a request, or the sidecar removed a member of a group over its limit."""
 
     KIND = "refusal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit(Verdict):
-    """A policy in audit mode let a request pass that it would refuse in enforce mode."""
+    """A policy in audit mode only recorded what it would refuse or remove in enforce mode."""
 
     KIND = "audit"
 
@@ -264,7 +266,7 @@ def array_columns(body: type[Body]) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A fact as written for Spark."""
+    """A fact, or a part of a snapshot, as written for Spark."""
 
     envelope: Envelope
     body: Body

@@ -66,7 +66,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             ),
             Table("refusals", refusals, _REFUSAL_KEY, "How often policies refused clients of each group."),
             Table("audits", audits, _REFUSAL_KEY, "Refusals that policies in audit mode only recorded."),
-            Table("sidecars", sidecars, ("sidecar", "boot"), "The records of each sidecar since each of its starts."),
+            Table("sidecars", sidecars, ("sidecar", "boot"), "The records of each start of each sidecar, by window."),
             Table("churn", churn, ("group", "change"), "Members that joined and left each group."),
             Table("metrics", metrics, ("metric",), "The sidecars' own metrics, summed over the fleet."),
         )

@@ -16,7 +16,8 @@ from group_sidecar.coordinator.rules.internal_events import InstanceIdsMissing, 
 from group_sidecar.coordinator.state.group import Group
 
 _EXPLAINED_DEPARTURES = frozenset({Departure.LEFT, Departure.KICKED, Departure.EXPIRED})
-"""Departures of which the wire has shown the reason before the broker describes the group without the member."""
+"""Departures whose reason is known when a description lacks the member: its leave was seen, or its session must have
+expired."""
 
 
 def described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
@@ -37,10 +38,11 @@ def described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
 
 
 def _facts_of_description(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
-    """Applies what a description shows before the replies to leaves, syncs and heartbeats do. Returns the facts.
+    """Applies changes that a description shows earlier than the replies to leaves, syncs and heartbeats.
 
     Replies on different connections may overtake each other. A description that is up to date may show that members
-    have left, that a rebalance has begun, or that the generation is stable. Later replies do not report this again.
+    have left, that a rebalance has begun, or that the generation is stable. The facts are returned now, because the
+    later replies no longer change the group.
     """
     facts = list[Fact]()
     if group.kind is not GroupKind.CLASSIC:
@@ -59,7 +61,7 @@ def _facts_of_description(group: Group, event: GroupDescribed, now: float) -> li
     static = group.roster.static_members() if missing else {}
     for member in missing:
         departure, reason = departure_of_missing(group, member, now, static)
-        if departure in _EXPLAINED_DEPARTURES:  # Without a leave or an expired session, the member may be unobserved.
+        if departure in _EXPLAINED_DEPARTURES:  # Otherwise it is not known how the member left.
             facts += member_gone_facts(group, [member], departure, now, reason)
     if event.state in (GroupState.EMPTY, GroupState.DEAD):
         group.rebalances.forget()

@@ -41,7 +41,10 @@ class LogBounds:
         return {partition for partition in partitions if ends.get(partition, never)[1] < since}
 
     def ends_seen(self, event: LogEndsSeen, asked_at: float) -> list[Fact]:
-        """Stores log ends from a reply whose request was sent at the time `asked_at`, in seconds since the epoch."""
+        """Stores log ends.
+
+        `asked_at`: when the sidecar sent its request, or saw the reply to a client's request, in seconds since the epoch.
+        """
         self._store(self._ends, event.ends, asked_at)
         return []
 

@@ -100,7 +100,7 @@ _LOST: dict[type[Struct], Callable[[Exchange, Any], Iterable[AnyEvent]]] = {
     TxnOffsetCommitRequest: offset_apis.txn_commit_lost,
     OffsetDeleteRequest: offset_apis.offset_delete_lost,
 }
-"""Requests whose lost reply puts the group in doubt. Read-only requests, heartbeats and EndTxn add no doubt."""
+"""Requests whose lost reply puts the group or its offsets in doubt. Read-only requests, Heartbeat and EndTxn do not."""
 GROUP_API_KEYS: frozenset[int] = frozenset(request.KEY for request in _READERS)
 """The API keys whose exchanges lead to events."""
 REQUEST_EVENT_KEYS: frozenset[int] = frozenset(

@@ -40,7 +40,7 @@ def rate(metric: str, by: str = "", matching: str = "") -> str:
 
 
 def quantile(share: float, metric: str, by: str = "") -> str:
-    """Returns the quantile of a histogram below which this share of the observations lies."""
+    """Returns the value below which this share of a histogram's observations lies."""
     return f"histogram_quantile({share}, {rate(f'{metric}_bucket', f'{by}, le' if by else 'le')})"
 
 

@@ -54,7 +54,7 @@ class NeededLogBounds:
         return found
 
     def partitions_with_stale_log_end(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
-        """Returns those of these partitions whose log end no reply has contained since the time `since`."""
+        """Returns the given partitions whose log end was not reported since the time `since`."""
         return self._copy.manager.log_bounds.partitions_with_stale_log_end(partitions, self._copy.epoch(since))
 
     def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:

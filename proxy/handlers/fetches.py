@@ -23,7 +23,7 @@ HEAD_BYTES = 8_192
 EMPTY_FETCH_BYTES = 18
 """Bytes of a Fetch reply without partitions. A reply with a partition is longer."""
 FETCH_INSPECTION_INTERVAL = 0.01
-"""Minimum seconds between two decoded Fetch replies, of all connections together."""
+"""Minimum seconds between two decoded Fetch replies of all connections of one listener to one broker."""
 _FETCH = int(ApiKey.FETCH)
 
 

@@ -19,7 +19,7 @@ def sidecars(records: DataFrame, width: str) -> DataFrame:
         boot STRING: Id of this start of the sidecar.
         first_seq BIGINT: The smallest sequence number.
         last_seq BIGINT: The largest sequence number.
-        records BIGINT: Number of records. With all numbers from `first_seq` to `last_seq`, none is missing.
+        records BIGINT: Number of records. None is missing if it equals last_seq - first_seq + 1.
         heartbeats BIGINT: Number of heartbeats.
         last_heartbeat TIMESTAMP or null: When the last heartbeat was emitted; null if there was none.
         last_record TIMESTAMP: When the last record was emitted.

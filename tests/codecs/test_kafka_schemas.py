@@ -1,4 +1,4 @@
-"""The declarations, compared field by field with Kafka's own JSON schemas, in every version of Kafka 4.4.0."""
+"""Compares the declarations field by field with the JSON schemas of Kafka 4.4.0, in every version of each API."""
 
 import dataclasses
 import re

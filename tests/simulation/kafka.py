@@ -65,7 +65,7 @@ class Kafka:
 
     Args:
         timeline: the broker's clock.
-        rng: chooses the size of replies.
+        rng: makes the broker's random choices, such as delays and the sizes of replies.
         partitions: how many partitions `__consumer_offsets` has.
         initial_delay: Kafka's group.initial.rebalance.delay.ms, in seconds.
         eager: whether the broker logs a group at its first join, as Kafka 4 does.
@@ -96,7 +96,7 @@ class Kafka:
         self.on_changed: Callable[[str], None] = lambda group_id: None
         self.reset: Callable[[BrokerConnection, int], Reset | None] = lambda connection, api_key: None
         self._parked: dict[str, list[tuple[float, int]]] = {}
-        """How many joins of each group were parked, from which time on."""
+        """By group: pairs of a time and the number of joins that were parked from then on."""
         self._loading_until: dict[int, float] = {}
         self._connections: list[BrokerConnection] = []
         self._waiting_fetches: list[Callable[[], bool]] = []
@@ -196,7 +196,9 @@ class Kafka:
             self._wake_fetches()
         else:
             if header.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
-                effect.show(self._timeline.now)  # The sidecar knows that the group changes since it saw the request.
+                effect.show(
+                    self._timeline.now
+                )  # The sidecar has seen the request, so from now on it must know that the group changes.
             model.handle(
                 request, version, header.client_id or "", SEEN_AT, self._timeline.now, _typed(respond, version)
             )
@@ -253,7 +255,7 @@ class Kafka:
         return group is not None and (member_id in group.members or member_id in group.pending)
 
     def sizes(self) -> dict[str, int]:
-        """Returns how many members each group has that is stable."""
+        """Returns the number of members of each stable group."""
         groups = self._model.groups
         return {group_id: len(group.members) for group_id, group in groups.items() if group.state == STABLE}
 
