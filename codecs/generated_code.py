@@ -162,7 +162,7 @@ class _ReaderSource(_GeneratedFunction):
         self.add(f"else: {target} = None" if construct.nullable else "else: raise Odd")
 
     def _compact(self, construct: Any, target: str) -> None:
-        """Adds code that reads a string or bytes after a varint, which has the length plus one and usually takes a byte."""
+        """Adds code that reads a string or bytes after a varint: the length plus one, which usually takes one byte."""
         longest, empty = (
             (wire.MAX_STRING_BYTES, "''") if isinstance(construct, wire.SizedString) else (0xFFFFFFFF, "b''")
         )
