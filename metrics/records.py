@@ -10,6 +10,8 @@ array line, has up to `ARRAY_RECORDS` records of one kind. Readers ignore unknow
 reader that ignores it needs a new version.
 
 ``python -m group_sidecar.metrics.records`` prints this contract as Markdown: docs/records.md.
+
+The module has more than 400 lines because it has all columns of all kinds of records, with their descriptions.
 """
 
 import json

@@ -196,9 +196,8 @@ class Kafka:
             self._wake_fetches()
         else:
             if header.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
-                effect.show(
-                    self._timeline.now
-                )  # The sidecar has seen the request, so from now on it must know that the group changes.
+                # The sidecar has seen the request, so from now on it must know that the group changes.
+                effect.show(self._timeline.now)
             model.handle(
                 request, version, header.client_id or "", SEEN_AT, self._timeline.now, _typed(respond, version)
             )
