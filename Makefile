@@ -28,7 +28,7 @@ COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyprojec
 
 test: system # runs the linters, then all tests; with ARGS it runs pytest once, with these arguments
 	@$(MAKE) --no-print-directory --jobs=2 lint
-	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
+	@$(BIN)/python -m tests.kafka.class_archives $(KAFKA_VERSIONS)
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else

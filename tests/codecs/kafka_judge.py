@@ -14,7 +14,7 @@ from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import decode_request_header
 from group_sidecar.codecs.schema import Struct, decode_start, encode
-from tests.kafka.broker import JVM_FLAGS
+from tests.kafka.java import JVM_FLAGS
 
 
 class Value(NamedTuple):

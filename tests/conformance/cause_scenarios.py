@@ -16,9 +16,9 @@ from confluent_kafka.admin import NewPartitions
 
 from tests.conformance.librdkafka import admin
 from tests.conformance.routes import Route, Run
-from tests.kafka.broker import JVM_FLAGS, KafkaBroker
+from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect
-from tests.kafka.maven import kafka_jars
+from tests.kafka.java import java
 from tests.kafka.processes import GIVE_UP_SECONDS, host_port
 from tests.kafka.releases import NEWEST_TOOLS
 from tests.kafka.sidecar_process import SidecarProcess
@@ -110,16 +110,7 @@ def java_consumer(scene: Scene, topic: str, client_id: str, *, reads: bool = Tru
     given = {"client.id": client_id, **{name.replace("_", "."): value for name, value in settings.items()}}
     properties = [part for name, value in given.items() for part in ("--command-property", f"{name}={value}")]
     place = ["--bootstrap-server", host_port(scene.sidecar.listen), "--topic", topic, "--group", scene.group]
-    command = [
-        "java",
-        *JVM_FLAGS,
-        "-Xmx256m",
-        "-cp",
-        f"{kafka_jars(NEWEST_TOOLS)}/*",
-        CONSOLE_CONSUMER,
-        *place,
-        *properties,
-    ]
+    command = [*java(NEWEST_TOOLS, "-Xmx256m"), CONSOLE_CONSUMER, *place, *properties]
     output = subprocess.DEVNULL if reads else subprocess.PIPE
     with subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL) as process:
         try:

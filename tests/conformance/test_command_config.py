@@ -10,8 +10,8 @@ import pytest
 
 from group_sidecar.proxy.commandline.java_properties import parse_login_module, parse_properties
 from tests.certificates import Authority
-from tests.kafka.broker import JVM_FLAGS, SASL_PASSWORD, SASL_USER, KafkaBroker
-from tests.kafka.maven import kafka_jars
+from tests.kafka.broker import SASL_PASSWORD, SASL_USER, KafkaBroker
+from tests.kafka.java import java
 from tests.kafka.processes import GIVE_UP_SECONDS, Address, host_port
 from tests.kafka.releases import NEWEST
 from tests.kafka.sidecar_process import COMMAND
@@ -28,7 +28,7 @@ def test_files_as_kafka_reads_them(tmp_path: Path) -> None:
     for file, content in zip(files, contents, strict=True):
         file.write_bytes(content)
     source = Path(__file__).with_name("ClientProperties.java")
-    command = ["java", *JVM_FLAGS, "-cp", f"{kafka_jars(NEWEST)}/*", str(source), *map(str, files)]
+    command = [*java(NEWEST), str(source), *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=True)
     assert [_lines(content) for content in contents] == [
         sorted(block.splitlines()) for block in done.stdout.split("file\n")[1:]

@@ -15,8 +15,8 @@ from group_sidecar.proxy.handlers.fetches import MAX_WHOLE_FETCH_BYTES
 from tests.conformance import test_kafka_python as python
 from tests.conformance.librdkafka import consumer, create_topic, produce
 from tests.conformance.routes import Route, Run
-from tests.kafka.broker import JVM_FLAGS, VERSION, KafkaBroker
-from tests.kafka.maven import kafka_jars
+from tests.kafka.broker import VERSION, KafkaBroker
+from tests.kafka.java import java as kafka_java
 from tests.kafka.processes import GIVE_UP_SECONDS, ChildProcess
 from tests.kafka.releases import NEWEST_TOOLS
 from tests.kafka.sidecar_process import SidecarProcess
@@ -94,7 +94,7 @@ def kafka_python(run: Run, folder: Path) -> Iterator[Step]:
 
 @contextmanager
 def java(run: Run, folder: Path) -> Iterator[Step]:
-    command = ["java", *JVM_FLAGS, "-Xmx256m", "-cp", f"{kafka_jars(NEWEST_TOOLS)}/*", CONSOLE_CONSUMER]
+    command = [*kafka_java(NEWEST_TOOLS, "-Xmx256m"), CONSOLE_CONSUMER]
     command += ["--bootstrap-server", run.bootstrap, "--topic", run.name("topic"), "--group", run.name("readers")]
     with ChildProcess(command, folder / "consumer.log") as process:
         yield process.running.poll

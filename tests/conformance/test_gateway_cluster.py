@@ -25,10 +25,10 @@ from group_sidecar.codecs.messages.fetch import FetchPartition, FetchRequest, Fe
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.conformance.copying_proxy import CopyingProxy
-from tests.kafka.broker import JVM_FLAGS, KafkaBroker
+from tests.kafka.broker import KafkaBroker
 from tests.kafka.cluster import kafka_cluster
 from tests.kafka.dialect import until
-from tests.kafka.maven import kafka_jars
+from tests.kafka.java import java
 from tests.kafka.processes import GIVE_UP_SECONDS, free_addresses, host_port, reserve
 from tests.kafka.releases import NEWEST
 from tests.kafka.sidecar_process import SidecarProcess
@@ -320,14 +320,14 @@ def test_java_client(stage: Stage, protocol: str) -> None:
     """Kafka's own client produces in transactions and consumes in a group, with its newest versions."""
     source = Path(__file__).with_name("Exchange.java")
     place: Sequence[str] = [stage.bootstrap, f"java-{protocol}", protocol, "source", "sink", "5"]
-    run(stage, "java", *JVM_FLAGS, "-cp", f"{kafka_jars(NEWEST)}/*", str(source), *place)
+    run(stage, *java(NEWEST), str(source), *place)
 
 
 def test_share_consumer(stage: Stage) -> None:
     """Kafka's share consumer gets and acknowledges records, whose leaders are several brokers."""
     source = Path(__file__).with_name("Share.java")
     place: Sequence[str] = [stage.bootstrap, "shared", SHARED, "5"]
-    printed = run(stage, "java", *JVM_FLAGS, "-cp", f"{kafka_jars(NEWEST)}/*", str(source), *place)
+    printed = run(stage, *java(NEWEST), str(source), *place)
     assert printed.splitlines() == [f"value {number}" for number in range(5)]
 
 

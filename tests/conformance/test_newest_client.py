@@ -21,9 +21,9 @@ from group_sidecar.codecs.messages.offset_commit import (
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from group_sidecar.codecs.schema import Struct
 from tests.conformance.differential.comparison import in_order
-from tests.kafka.broker import JVM_FLAGS, KafkaBroker
+from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import until
-from tests.kafka.maven import kafka_jars
+from tests.kafka.java import java
 from tests.kafka.processes import GIVE_UP_SECONDS, Address, free_addresses, host_port
 from tests.kafka.releases import NEWEST
 from tests.kafka.sidecar_process import SidecarProcess
@@ -60,7 +60,7 @@ def exchanged(address: Address, group: str, protocol: str) -> list[str]:
     """Runs one loop of Kafka's own client. Returns the lines of its output."""
     source = Path(__file__).with_name("Exchange.java")
     place = [host_port(address), group, protocol, "source", "sink", str(RECORDS)]
-    command = ["java", *JVM_FLAGS, "-cp", f"{kafka_jars(NEWEST)}/*", str(source), *place]
+    command = [*java(NEWEST), str(source), *place]
     done = subprocess.run(command, capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()[-1:]

@@ -16,10 +16,10 @@ from group_sidecar.codecs.messages.api_versions import KAFKA_0_9, ApiVersionsReq
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from tests.conformance.librdkafka import NO_API_VERSIONS_SETTINGS
-from tests.kafka.broker import JVM_FLAGS, KafkaBroker
+from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
 from tests.kafka.group_members import ClassicMember
-from tests.kafka.maven import kafka_jars
+from tests.kafka.java import java
 from tests.kafka.processes import GIVE_UP_SECONDS, Address, free_addresses, host_port
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
@@ -67,7 +67,7 @@ def limiting(broker: KafkaBroker, tmp_path: Path) -> Iterator[SidecarProcess]:
 def test_kafka_0_9_version_table() -> None:
     """The sidecar's version table of Kafka 0.9 equals the table in Kafka's own jars."""
     source = Path(__file__).with_name("KafkaVersions.java")
-    command = ["java", *JVM_FLAGS, "-cp", f"{kafka_jars(SILENT)}/*", str(source)]
+    command = [*java(SILENT), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=GIVE_UP_SECONDS, check=True)
     table = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
     assert table == [(key, version) for key, (low, high) in KAFKA_0_9.items() for version in range(low, high + 1)]

@@ -20,7 +20,7 @@ from typing import Self
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
-from tests.kafka.maven import kafka_jars
+from tests.kafka.java import java
 from tests.kafka.processes import Address, ChildProcess, ProcessFailed, free_addresses, host_port
 from tests.kafka.releases import ALL_RELEASES, NEWEST
 from tests.kafka.wire import ask
@@ -31,10 +31,6 @@ VERSION = NEWEST
 SASL_USER = "alice"
 SASL_PASSWORD = "alice-secret"
 """The user's password for PLAIN and for SCRAM."""
-
-JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
-"""Flags for processes that live for a minute: they start quickly and leave the other core alone. Performance data is
-off, because starting JVMs lock its files, and a JVM that finds a lock prints a warning into the output of its tool."""
 
 _CLUSTER_ID = "QPfZ1GWOQ4Kdy-ruIG0fYQ"
 _FORMATTED: dict[tuple[str, str, bool], Mapping[str, bytes]] = {}
@@ -57,7 +53,7 @@ class KafkaBroker:
         direct: the address of DIRECT, if others must know it in advance.
         proxies: names, in capitals, of further proxies that rewrite no addresses.
         more: names, in capitals, of further listeners that advertise themselves.
-        java_options: JVM options that follow JVM_FLAGS.
+        java_options: JVM options that follow those of `tests.kafka.java`.
     """
 
     def __init__(
@@ -154,7 +150,7 @@ class KafkaBroker:
     def _java(self) -> list[str]:
         logging = self.release.logging
         flag = f"{logging.flag}{self.folder / logging.file}"
-        return ["java", *JVM_FLAGS, flag, "-cp", f"{kafka_jars(self.release.version)}/*"]
+        return java(self.release.version, flag)
 
     def _listeners(self) -> dict[str, str]:
         if not self.release.listeners_have_names:

@@ -5,8 +5,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.kafka.broker import JVM_FLAGS
-from tests.kafka.maven import kafka_jars, tool_jars
+from tests.kafka.java import java
+from tests.kafka.maven import tool_jars
 from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.kafka.releases import ALL_RELEASES, NEWEST_TOOLS
 
@@ -37,9 +37,8 @@ def kafka_tool(
         logging = ALL_RELEASES[version].logging
         quiet = Path(folder) / logging.file
         quiet.write_text(logging.quiet)
-        command = ["java", *JVM_FLAGS, "-Xmx256m", f"{logging.flag}{quiet}"]
-        jars = [f"{kafka_jars(version)}/*", *map(str, tool_jars(version))]
-        command += ["-cp", ":".join(jars), main_class, *args]
+        options = ("-Xmx256m", f"{logging.flag}{quiet}")
+        command = [*java(version, *options, more_jars=tool_jars(version)), main_class, *args]
         return _run(command, stdin, seconds)
 
 

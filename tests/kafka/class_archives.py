@@ -1,0 +1,49 @@
+"""Makes the class archives with which the JVMs of tests start faster: ``python -m tests.kafka.class_archives 4.4.0``.
+
+A broker of each version runs once, and its JVM writes the archive when it stops (Java's application class-data
+sharing). It downloads the jars first if they are not in the cache. An archive that exists is kept.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.kafka import maven
+from tests.kafka.broker import KafkaBroker
+from tests.kafka.java import class_archive
+
+
+def make(version: str) -> None:
+    """Makes the archive of a version, unless it exists. Several processes may do this at once; the last one wins.
+
+    Raises:
+        ProcessFailed: the broker did not start.
+        FileNotFoundError: its JVM wrote no archive.
+    """
+    archive = class_archive(version)
+    if archive.exists():
+        return
+    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".classes-") as folder:
+        made = Path(folder) / "classes.jsa"
+        broker = KafkaBroker(
+            Path(folder) / "broker", version=version, java_options=[f"-XX:ArchiveClassesAtExit={made}"]
+        )
+        broker.start()
+        try:
+            broker.wait_for_coordinator()
+        finally:
+            broker.stop()
+        made.rename(archive)
+
+
+def main(versions: list[str]) -> int:
+    """Downloads the jars of each named version and makes its archive. Returns a status other than 0 if it cannot."""
+    if status := maven.main(versions):
+        return status
+    for version in versions:
+        make(version)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
