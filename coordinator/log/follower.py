@@ -329,6 +329,8 @@ class LogFollower:
             return []
         group = cache.group(group_id)
         loading = partition.state is not PartitionState.OWNED
+        # If the wire has removed the group, its next record brings back a generation that is not new.
+        returned, logged.merged = group is None and logged.merged, True
         if group is not None and loading and cache.exclusive:
             apply(group, DescriptionAwaited(), now)
         if group is None:
@@ -343,7 +345,7 @@ class LogFollower:
                 offsets.doubt_differences(now)
         if partition.read_at == NEVER:  # A group that appears later was not loaded with the partition.
             apply(group, GroupLoaded(partition.leader_term), now)
-        facts = self._merge_metadata(group, logged, now, is_live=not loading)
+        facts = self._merge_metadata(group, logged, now, is_live=not (loading or returned))
         self._bypasses.judge_members(group_id, facts, partition, now)
         return facts
 

@@ -45,9 +45,21 @@ class LoggedGroup:
         changes: how often any of `records` changed.
         removed: how many offsets were removed since the last merge.
         counted: the number of offsets, pending ones included, at the last `PartitionLog.recount`.
+        merged: whether records were merged into a group of the copy before.
     """
 
-    __slots__ = ("changes", "counted", "group_id", "metadata", "offsets", "pending", "records", "removed", "tombstone")
+    __slots__ = (
+        "changes",
+        "counted",
+        "group_id",
+        "merged",
+        "metadata",
+        "offsets",
+        "pending",
+        "records",
+        "removed",
+        "tombstone",
+    )
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -58,6 +70,7 @@ class LoggedGroup:
         self.tombstone = False
         self.changes = 0
         self.removed = self.counted = 0
+        self.merged = False
 
     @property
     def is_empty(self) -> bool:

@@ -26,7 +26,14 @@ from group_sidecar.coordinator.model.events import (
     OffsetsStored,
     ReplyLost,
 )
-from group_sidecar.coordinator.model.facts import Departure, MemberGone, OffsetsExpired
+from group_sidecar.coordinator.model.facts import (
+    Departure,
+    MemberGone,
+    MemberJoined,
+    OffsetsExpired,
+    RebalanceCompleted,
+    RebalanceStarted,
+)
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupKind, GroupState
 from group_sidecar.coordinator.state.awaited_tombstones import AWAITED_SECONDS, DELETION_BYTES, MAX_DELETIONS
 from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
@@ -54,6 +61,17 @@ def offset(partition: int, value: int | None, group: str = "g", *, expires: bool
 def generation(number: int, group: str = "g", kind: str = "consumer") -> Entry:
     value = GroupMetadataValue(protocol_type=kind, generation=number, protocol=None, leader=None, members=())
     return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id=group)), encode_value(value, 3)
+
+
+def with_member(number: int, member_id: str = "m") -> Entry:
+    """A generation with one member."""
+    member = MemberMetadata(
+        member_id=member_id, client_id="c", client_host="/h", session_timeout=10_000, subscription=b"", assignment=b""
+    )
+    value = GroupMetadataValue(
+        protocol_type="consumer", generation=number, protocol="range", leader=member_id, members=(member,)
+    )
+    return encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)
 
 
 def gone(group: str = "g") -> Entry:
@@ -114,12 +132,8 @@ class Reader:
 
 def test_loaded_member_session_restarts() -> None:
     """The session of a member loaded from the log starts at the load, and it expires after one session timeout."""
-    member = MemberMetadata(
-        member_id="m", client_id="c", client_host="/h", session_timeout=10_000, subscription=b"", assignment=b""
-    )
-    value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", leader="m", members=(member,))
     reader = Reader(exclusive=True)
-    reader.read((encode_key(KeyType.GROUP_METADATA, GroupKey(group_id="g")), encode_value(value, 3)), at=100)
+    reader.read(with_member(3), at=100)
     assert swept(reader.manager, 109) == []
     assert reader.manager.view("g", 109).fallback_reason is not None, (
         "the member's last request was not seen, so its session may have expired"
@@ -455,6 +469,23 @@ def test_moved_group_is_forgotten() -> None:
 
 
 # Groups.
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_returned_group_has_not_rebalanced(moved: bool) -> None:
+    """A group that NOT_COORDINATOR removed returns with its next commit, without a rebalance and without new members.
+
+    A broker that was fenced for some seconds replies NOT_COORDINATOR and then leads the same partition again.
+    """
+    reader = Reader(load=[with_member(3), offset(0, 5)])
+    if moved:
+        reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=1)], 1)
+    reader.append(offset(0, 6))
+    assert sum(reader.follower.merge(0, 2), []) == []
+    assert (reader.manager.view("g", 2).generation, reader.shown(2)) == (3, {T0: 6})
+    reader.append(with_member(4, "another"))
+    kinds = [type(fact) for fact in sum(reader.follower.merge(0, 3), [])]
+    assert kinds == [MemberJoined, MemberGone, RebalanceStarted, RebalanceCompleted]
 
 
 def test_loaded_groups_have_generation() -> None:
