@@ -37,10 +37,11 @@ def class_archive(version: str) -> Path:
     wrote an archive can read it, so the name contains the JVM's version. The folder is that of the jars, so an archive
     is removed together with the jars from which it was made.
     """
-    return kafka_jars(version) / f"classes-{_jvm()}.jsa"
+    return kafka_jars(version) / f"classes-{jvm_version()}.jsa"
 
 
 @functools.cache
-def _jvm() -> str:
+def jvm_version() -> str:
+    """Returns a short text that differs for each version of the JVM."""
     told = subprocess.run(["java", "-version"], capture_output=True, check=True).stderr
     return hashlib.sha256(told).hexdigest()[:12]
