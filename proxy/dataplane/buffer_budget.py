@@ -20,7 +20,8 @@ from typing import Final
 from group_sidecar.proxy.dataplane.poller import Poller
 
 FREE_BYTES: Final = 4_096
-"""The bytes that each connection may hold, and may read at a time, over the budget. 10,000 connections hold 40 MB."""
+"""While the budget is exceeded, a connection may still hold this many bytes, and read this many at a time. 10,000
+connections then hold 40 MB."""
 RESUMED_PER_TURN: Final = 64
 """How many connections are resumed before other connections have their turn, in about 0.2 ms."""
 

@@ -122,7 +122,7 @@ class PendingReply(ABC):
         return self
 
     def editor(self, size: int, origin: Origin, now: float) -> FrameEditor:
-        """Returns what changes the reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
+        """Returns the editor of the reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
         raise NotImplementedError
 
     def max_reply_seconds(self) -> float:
@@ -131,12 +131,12 @@ class PendingReply(ABC):
 
 
 class PendingNotice(PendingReply):
-    """The pending reply of a request whose reply matters only because it has arrived. A subclass defines `lost`."""
+    """The pending reply of a request whose reply is only awaited, not read. A subclass defines `lost`."""
 
     __slots__ = ()
 
     def classify_reply(self, size: int, now: float) -> FrameAction:
-        """See PendingReply. Does what `lost` does, because the content of the reply does not matter."""
+        """See PendingReply. Calls `lost`, which handles the arrival of the reply too."""
         self.lost(now)
         return PASS
 
@@ -262,7 +262,7 @@ class Dispatcher(Protocol):
         """Handles a reply, and returns what the client gets. For a reply already forwarded the result is ignored."""
 
     def editor(self, pending: Pending, size: int, origin: Origin, now: float) -> FrameEditor:
-        """Returns what changes a reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
+        """Returns the editor of a reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
 
     def check_tls_client(self, origin: Origin) -> CloseReason | None:
         """Counts a client that speaks TLS. Returns why its connection ends, or None if all its bytes pass unread."""
