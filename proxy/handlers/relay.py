@@ -78,7 +78,7 @@ def relay(
         steps: yields the requests and returns the client's reply; not started yet.
         exchange: the exchange of the client's question.
         header: the header of the client's question.
-        copy: the state of the broker.
+        copy: the copy of the broker's group coordinator.
         replies: what the pending replies of the broker share.
         now: the time on trio's clock.
     """

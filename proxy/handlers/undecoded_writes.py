@@ -1,8 +1,8 @@
 """Handles the replies to writes that were forwarded undecoded.
 
 A write may change its group. The copy marks the group when the write is forwarded, and again when the reply arrives or
-is lost. Only the log shows how the group has changed. DeleteTopics has no group: the copy notes it only
-when the reply arrives or is lost.
+is lost. Only the log shows how the group has changed. DeleteTopics has no group. The copy notes DeleteTopics only when
+the reply arrives or is lost.
 """
 
 from group_sidecar.codecs.api_registry import ApiKey

@@ -31,7 +31,7 @@ class NamedGroupWrites(ApiHandler):
 
 
 class TopicDeletions(ApiHandler):
-    """Handles DeleteTopics. When the reply arrives or is lost, offsets of any group may be about to change."""
+    """Handles DeleteTopics. When the reply arrives or is lost, the broker may soon delete offsets of any group."""
 
     def __init__(self, copy: CoordinatorCopy) -> None:
         super().__init__()
