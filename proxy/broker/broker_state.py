@@ -1,4 +1,4 @@
-"""What the sidecar knows of one broker: the parts, each of which owns its own state, and how they are connected.
+"""Connects the parts that hold what the sidecar knows of one broker. Each part owns its own state.
 
 Only the modules that put the sidecar together receive a `BrokerState`: `sidecar`, `served_brokers`, the dispatcher
 with its `api_table`, and the prober. Every other part receives the objects that it uses. The methods here are the steps

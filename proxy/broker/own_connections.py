@@ -15,8 +15,7 @@ class OwnConnections:
 
     Args:
         address: see Attributes.
-        settings: the credentials. If the sidecar uses another listener of the broker than its clients, also the address
-            of that listener.
+        settings: the credentials, and the address of the broker's listener if it is not the one that clients use.
         versions: the versions that the broker offers. They show whether the broker is Kafka 0.9.
 
     Attributes:
