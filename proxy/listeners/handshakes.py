@@ -29,7 +29,7 @@ _Done = TypeVar("_Done")
 
 
 class BrokerNotKnownYet(LookupError):
-    """A name is the name of a broker that the gateway does not know yet, for instance because it has just started."""
+    """The gateway does not know yet which broker has a name, for instance because the gateway has just started."""
 
 
 LeadsToBroker: TypeAlias = Callable[[str | None], bool]
@@ -137,7 +137,7 @@ class ListenerHandshakes:
 
         Args:
             upstream: a non-blocking socket.
-            host: the broker's host, whose name the certificate must contain if the settings have no `server_name`.
+            host: the broker's host. If the settings have no `server_name`, the broker's certificate must contain it.
             client_host: the host of the client for which the sidecar connects.
             subject: the subject of the client's certificate, or None.
 
@@ -197,7 +197,7 @@ async def _serve_handshake(
         # Bytes that are no ClientHello have no name. OpenSSL refuses them with a better reason.
         refused = leads_to_broker is not None and hello.is_client_hello and not leads_to_broker(name)
     except BrokerNotKnownYet:
-        # Without an alert, because clients give up after an alert, and retry after a close.
+        # No alert is sent: clients give up after an alert, but retry after a close.
         reason = f"the client asks for {asked}, and this broker is not known yet"
         raise HandshakeError(TlsFailure.SERVER_NAME, reason) from None
     if refused:
