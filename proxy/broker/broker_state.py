@@ -43,7 +43,7 @@ class BrokerState:
         config: all settings.
         traffic: counts what was answered, refused and left to the broker.
         observe: called with each fact.
-        advertise: the address book of a gateway, or None if no address is rewritten.
+        advertise: returns the address that replaces a broker's; None if no address is rewritten.
         clock_offset: the time at which trio's clock reads zero, in seconds since the epoch; None to measure it.
         log_end_partitions: see `NeededLogBounds`.
         active_policies: the policies in force, which may be replaced; None for those of `config`.

@@ -23,7 +23,7 @@ MAX_OFFSETS_WANTED = 1000
 """The maximum number of forgotten groups whose offsets the sidecar itself requests. The offsets of further groups are
 learnt from clients' questions."""
 OFFSETS_TRIES = 5
-"""How often the sidecar requests the offsets of one forgotten group."""
+"""How many times the sidecar requests the offsets of one forgotten group."""
 
 
 class CoordinatorCopy:

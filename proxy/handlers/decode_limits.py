@@ -1,4 +1,4 @@
-"""Limits how many array elements of a message are decoded, and how large an answer is built.
+"""Limits how many array elements of a message are decoded, and how large an answer may be.
 
 All other clients wait while a message is decoded. With these limits, decoding takes at most about 5 ms if the modules
 are compiled (`docs/worst-cases.md`). A commit that a policy judges may take longer. All limits follow from

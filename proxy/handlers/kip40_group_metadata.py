@@ -76,7 +76,7 @@ class Kip40GroupMetadata:
         observer: makes the exchange of a request.
         replies: handles the broker's replies.
         disconnector: ends connections.
-        advertise: the address book of a gateway, or None if no address is rewritten.
+        advertise: returns the address that replaces a broker's; None if no address is rewritten.
         true_hosts: whether answers contain the clients' true hosts.
         enabled: whether the operator has switched the request on.
     """
@@ -138,7 +138,7 @@ class _AnswerSteps:
         request: the client's request.
         copy: the copy of the broker's group coordinator.
         versions: the versions that the broker offers.
-        advertise: the address book of a gateway.
+        advertise: returns the address that replaces a broker's; None if no address is rewritten.
         can_answer: returns whether a question of this client may be answered from the copy.
         now: the time on trio's clock.
         true_hosts: whether answers contain the clients' true hosts.

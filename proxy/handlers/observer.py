@@ -1,7 +1,7 @@
 """Applies group requests and the broker's replies to the copy.
 
 The observer decodes copied requests, and turns replies into events. If a request or reply is not decoded, the observer
-has the copy mark the group.
+notes it in the copy, and the group is in doubt.
 """
 
 import struct
@@ -219,8 +219,8 @@ class Observer:
     def note_unknown_result(self, exchange: Exchange, now: float) -> None:
         """Notes that the broker has handled a request, and that the result is not known.
 
-        A sync needs no mark: the next generation replaces the assignments, and not every broker writes the errors of a
-        sync as Kafka does.
+        A SyncGroup is not noted as an undecoded write. The next generation replaces its assignments, and not every
+        broker writes the errors of SyncGroup as Kafka does.
         """
         key = exchange.request.KEY
         self.note_lost(exchange, now)

@@ -123,7 +123,7 @@ class TailRewriter:
     """Changes the replies of a gateway that end with addresses.
 
     Args:
-        advertise: the address book of the gateway.
+        advertise: returns the address that replaces a broker's.
         observer: logs replies that cannot be changed.
         traffic: counts replies that cannot be changed.
     """

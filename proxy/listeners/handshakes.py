@@ -29,7 +29,7 @@ _Done = TypeVar("_Done")
 
 
 class BrokerNotKnownYet(LookupError):
-    """The gateway does not know yet which broker has a name, for instance because the gateway has just started."""
+    """A name belongs to a broker that the gateway does not know yet, for instance just after the gateway's start."""
 
 
 LeadsToBroker: TypeAlias = Callable[[str | None], bool]
@@ -106,7 +106,7 @@ class ListenerHandshakes:
     async def accept(
         self, descriptor: int, host: str, received: bytes, leads_to_broker: LeadsToBroker | None = None
     ) -> AcceptedEndpoint:
-        """Returns the endpoint of a client that has connected.
+        """Returns the endpoint of a client that has connected, after the TLS handshake if the listener has TLS.
 
         Args:
             descriptor: the client's non-blocking socket. If the function raises, the caller still owns it.
@@ -133,10 +133,10 @@ class ListenerHandshakes:
     async def connect(
         self, upstream: socket.socket, host: str, client_host: str, subject: str | None
     ) -> UpstreamEndpoint:
-        """Returns the endpoint of an established connection to a broker. Takes over the socket unless it raises.
+        """Returns the endpoint of an established connection to a broker, after the TLS handshake if there is one.
 
         Args:
-            upstream: a non-blocking socket.
+            upstream: a non-blocking socket. If the function raises, the caller still owns the socket.
             host: the broker's host. If the settings have no `server_name`, the broker's certificate must contain it.
             client_host: the host of the client for which the sidecar connects.
             subject: the subject of the client's certificate, or None.
