@@ -35,7 +35,7 @@ class OwnConnections:
 
         `additional`: whether the sidecar has another connection to the broker. Then Kafka 0.9 is not asked for its
         versions again. That request would make the broker's ``SocketServer`` drop all requests that it has just read,
-        also from other connections.
+        including requests from other connections.
         """
         known = KAFKA_0_9 if additional and self._versions.is_kafka_0_9 else None
         return self._credentials.connect(self._own_address, versions=known)

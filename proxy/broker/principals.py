@@ -60,9 +60,9 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = "anonymous"
-"""The mechanism of every client without SASL. The clients of a listener share one principal for each certificate with
-which the sidecar connects to the broker, because the broker sees the sidecar's address and certificate instead of the
-clients'. The name is the number of the certificate, and empty without TLS."""
+"""The mechanism of every client without SASL. The broker sees only the sidecar's address and certificate. So all
+clients of a listener for which the sidecar uses the same certificate share one principal. Its name is the number of the
+certificate, and empty without TLS."""
 _CERTIFICATE = "certificate"
 """The mechanism of a client's own certificate. Such a principal has no rights. It serves only to count connections."""
 

@@ -158,7 +158,7 @@ class ProbedBroker(Protocol):
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         """Called once with the groups that the broker lists, or None if the broker lacks ListGroups.
 
-        Not called where the broker may hide some groups.
+        Not called if the broker may hide some groups.
         """
 
     def probe_failed(self, reason: str) -> None:

@@ -5,7 +5,7 @@ have arrived in part. While the sum exceeds the budget, these rules hold:
 
 - A read takes at most `FREE_BYTES`.
 - The client of a connection that holds more than `FREE_BYTES` is not read. Requests that have arrived in part do not
-  count here, because `limits.held_frames` bounds them, and because only further bytes complete them.
+  count here: `limits.held_frames` bounds them, and they become complete only if the client is read.
 - If a reply has arrived in part, the broker is not read, and the reply waits for its turn. One such reply at a time is
   read to its end.
 

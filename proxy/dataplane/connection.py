@@ -60,7 +60,7 @@ class SharedResources(NamedTuple):
 
     Attributes:
         connections: the open connections by number.
-        delivered_closes: the clients' sockets that close when their last bytes were received.
+        delivered_closes: the clients' sockets that are closed as soon as the clients have received the last bytes.
         per_address: how many connections each client address has.
         budget: the bytes that all connections hold.
     """

@@ -30,7 +30,7 @@ class Origin:
             subject may be empty, and is then still the name of a user.
         certificate: the number of the certificate with which the sidecar has connected to the broker; 0 without TLS.
             Without SASL, clients with the same number are one user to the broker.
-        inet_address: the client's address as brokers return it: like a Java InetAddress without a name, with a slash.
+        inet_address: the client's address as brokers return it, after a slash (Java's InetAddress without a name).
     """
 
     client_host: str
@@ -240,7 +240,7 @@ class Dispatcher(Protocol):
         """
 
     def evict_kept(self, pending: Pending, origin: Origin, reason: CloseReason) -> PendingReply | HangUp | None:
-        """Returns what replaces `pending` when its request is not kept any longer.
+        """Returns the pending reply that replaces `pending` when its request is not kept any longer.
 
         Returns a HangUp with `reason` if the reply cannot be handled without the request, or None if the reply passes
         unread.

@@ -1,8 +1,8 @@
 """Asks the policies about a request, and forwards or refuses the request.
 
 If a verdict depends on the group, the sidecar may first ask the broker for the client's rights (`group_read_access`)
-and for a description of the group. `error_replies` and `partial_commit` build what a refused client gets. A refusal may
-also remove a member from its group.
+and for a description of the group. `error_replies` and `partial_commit` build the replies to refused clients. A
+refusal may also remove a member from its group.
 """
 
 from collections.abc import Iterable

@@ -74,7 +74,7 @@ class PartialCommit(PendingExchange):
 
     Args:
         exchange: the exchange of the forwarded part.
-        replies: what the pending replies of the broker share.
+        replies: the object that all pending replies of the broker share.
         original: the commit that the client sent.
         refusal: the refused partitions.
     """

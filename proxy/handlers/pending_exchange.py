@@ -38,7 +38,7 @@ class PendingExchange(PendingReply):
 
     Args:
         exchange: the exchange of the request.
-        replies: what the pending replies of the broker share.
+        replies: the object that all pending replies of the broker share.
     """
 
     __slots__ = ("_exchange", "_replies")

@@ -79,7 +79,7 @@ def relay(
         exchange: the exchange of the client's question.
         header: the header of the client's question.
         copy: the copy of the broker's group coordinator.
-        replies: what the pending replies of the broker share.
+        replies: the object that all pending replies of the broker share.
         now: the time on trio's clock.
     """
     return _Relay(steps, exchange, header, copy, replies).ask(now, partial(next, steps))

@@ -110,7 +110,7 @@ class ReplyBuilder:
         return self._versions.lacks_api(request.KEY) or self._versions.is_added_version(request.KEY, version)
 
     def build_uncached(self, request: Struct, version: int, at: float) -> bytes | None:
-        """Returns what `reply` returns, but without the cache and the limit on the size."""
+        """Does the same as `reply`, but without the cache and without the limit on the size."""
         return self._make(CachedRequest((request.KEY, version, b""), request), at)
 
     def _ids_are_fresh(self, question: CachedRequest, at: float) -> bool:
