@@ -11,8 +11,8 @@ from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TableSize
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
 
 MAX_TOPIC_NAMES = 100_000
-"""The maximum number of topic ids whose names are held. A commit to a topic id without a known name is not applied: it
-makes the offsets of its group incomplete."""
+"""The maximum number of topic ids whose names are held. If the name of a committed topic id is not known, the offset is
+not stored, and the offsets of the group count as incomplete."""
 MAX_WANTED_TOPIC_IDS = 10_000
 """Topic ids that the broker is to be asked about. Beyond this limit, the oldest are evicted."""
 

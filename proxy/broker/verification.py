@@ -250,7 +250,7 @@ class Verifier:
     def _is_left_to_broker(self, exchange: Exchange) -> bool:
         """Whether the sidecar would not answer a question now, for example because the log lags behind.
 
-        A comparison over that time may miss values, because the copy skips to the newest value when the log arrives.
+        A comparison that begins now may miss values, because the copy skips to the newest value when the log arrives.
         """
         return self._find_fallback_reason(exchange.request, exchange.version, self._now()) is not None
 

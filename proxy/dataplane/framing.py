@@ -114,7 +114,7 @@ class FrameWalker:
         return self.next()
 
     def end(self) -> None:
-        """Drops the held bytes and `inspect`, a method of the session. The two would keep each other in memory."""
+        """Drops the held bytes, and `inspect` so that the walker and its session form no reference cycle."""
         self._inspect = _inspect_nothing
         self.editor = None
         self._buffer, self._position = b"", 0

@@ -67,8 +67,8 @@ ANSWER_BYTES_PER_TURN: Final = 65_536
 turn. Work is counted in bytes: the bytes of local answers, and the costs below for each decoded request and reply."""
 MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 """A connection that has lately caused more work than this is read in turns, so that clients that cause little work are
-served first. If one chunk causes this much work, its remaining replies wait for a turn. Its requests wait from the next
-request on that will be decoded with its reply."""
+served first. If one chunk causes this much work, its remaining replies wait for a turn. Its requests wait too, from the
+first one on that is forwarded and decoded later (COPY)."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
 Heartbeats with their replies. A client that causes less is never read in turns, not even while the sidecar is
