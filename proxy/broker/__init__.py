@@ -1,6 +1,6 @@
 """Keeps what the sidecar knows of one broker, and sends requests over the sidecar's own connections.
 
-- `broker_state`: puts together the parts below, each of which owns what is known of one broker
+- `broker_state`: connects the parts below; each part owns its own state
 
 What is known:
 

@@ -1,7 +1,7 @@
 """The operator's settings about local answers: which questions are answered here, and which hosts an answer contains.
 
-The settings alone decide this. Whether the copy may be used for one question is decided for each question
-(`proxy.handlers.fallback_reasons`).
+This module reads only the settings. `proxy.handlers.fallback_reasons` decides for each question whether the copy may be
+used.
 """
 
 from group_sidecar.codecs.api_registry import ApiKey, api_name
@@ -31,7 +31,7 @@ class AnswerSettings:
         self._apis: frozenset[str] = frozenset(answers.apis if answers.enabled else ())
 
     def disabled_reason(self, api_key: int) -> FallbackReason | None:
-        """Returns why no request of this API may be answered here, whatever its groups, or None if one may."""
+        """Returns OFF if the settings let the broker answer all requests of this API, otherwise None."""
         return None if api_name(api_key) in self._apis else FallbackReason.OFF
 
     def rewrites_client_hosts(self, api_key: int) -> bool:

@@ -4,8 +4,8 @@
 `granted_rights` derives the rights that a reply of the broker proves. `principals` finds the principal of a connection.
 
 Only grants are cached, never denials. No right is derived from another right: a rule may deny Describe on a group that
-may be read, and an authorizer may be a custom class. A user who may describe the cluster sees in ListGroups also groups
-that the user may not describe (KIP-231). So the listing of a group is a separate right.
+may be read, and an authorizer may be a custom class. For a user who may describe the cluster, ListGroups also contains
+groups that the user may not describe (KIP-231). So the listing of a group is a separate right.
 """
 
 import math
@@ -78,8 +78,8 @@ class AuthorizationCache:
 
     Args:
         seconds: how long a grant is valid from the time of the request. 0 means that nothing is cached.
-        max_grants: the maximum number of grants that are held. Beyond this limit, the principal without a grant for the
-            longest time loses its oldest grants.
+        max_grants: the maximum number of grants that are held. Beyond this limit, grants are evicted: the oldest grants
+            of the principal whose last grant is the oldest.
         traffic: counts the grants that are held.
     """
 
@@ -214,7 +214,7 @@ def _rights_from_offsets(exchange: Exchange, reply: OffsetFetchResponse) -> Iter
         return
     if topics or exchange.version > KAFKA_STORAGE_SINCE:  # v1 reports the group's error on each partition.
         yield Operation.DESCRIBE_GROUP, request.group_id
-        # To a v1 request without topics, a broker returns all topics, even those that the client may not see.
+        # A broker answers a v1 request without topics with all topics, even with those that the client may not see.
         if request.topics or exchange.version > KAFKA_STORAGE_SINCE:
             yield from topics
 

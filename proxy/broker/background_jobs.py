@@ -30,7 +30,7 @@ class BackgroundJob(Protocol[Due]):
     """A job that is repeated at a broker."""
 
     task: Task
-    """The background part that the job belongs to."""
+    """The name of the job for the supervisor, the log and the metrics."""
 
     async def due(self) -> Due | None:
         """Returns the work that is due now, or None if nothing is due."""

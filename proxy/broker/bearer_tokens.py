@@ -14,7 +14,7 @@ SaslExchange = Generator[bytes, bytes, None]
 """Yields each token to send, and receives the broker's token in return, until the exchange ends."""
 
 DUMMY_RESPONSE = b"\x01"
-"""The client's reply to the error challenge of the broker. Only after this reply does the broker end the exchange."""
+"""The client's reply to the error challenge of the broker. The broker ends the exchange only after this reply."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """A bearer token (RFC 6750, b64token). Other characters could add fields to the client's message."""

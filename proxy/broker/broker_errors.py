@@ -13,7 +13,7 @@ class BrokerError(Exception):
     """A broker did not answer as expected. The text is one line that names the broker.
 
     Attributes:
-        may_require: what the listener may require that the client did not use: "SASL", "TLS", or nothing.
+        may_require: "SASL" or "TLS" if the listener may require it and the client did not use it; empty otherwise.
     """
 
     def __init__(self, text: str, may_require: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What the sidecar knows of one broker: the parts, each of which owns its own state, and how they are connected.
+"""Connects the parts that hold what the sidecar knows of one broker. Each part owns its own state.
 
 Only the modules that put the sidecar together receive a `BrokerState`: `sidecar`, `served_brokers`, the dispatcher
 with its `api_table`, and the prober. Every other part receives the objects that it uses. The methods here are the steps
@@ -43,7 +43,7 @@ class BrokerState:
         config: all settings.
         traffic: counts what was answered, refused and left to the broker.
         observe: called with each fact.
-        advertise: the address book of a gateway, or None if no address is rewritten.
+        advertise: returns the address that replaces a broker's; None if no address is rewritten.
         clock_offset: the time at which trio's clock reads zero, in seconds since the epoch; None to measure it.
         log_end_partitions: see `NeededLogBounds`.
         active_policies: the policies in force, which may be replaced; None for those of `config`.

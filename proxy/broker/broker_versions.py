@@ -23,7 +23,7 @@ class BrokerVersions:
         copy: notified when the broker may be another release than before.
 
     Attributes:
-        revision: how often the broker's versions have changed.
+        revision: how many times the broker's versions have changed.
     """
 
     def __init__(self, settings: AnswerSettings, copy: CoordinatorCopy) -> None:

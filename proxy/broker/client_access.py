@@ -1,10 +1,9 @@
 """Which clients the broker serves at one listener, and what it shows to each of them.
 
 `ClientAccess` owns what replies show about access at one listener of the broker: whether the listener serves clients
-without authentication, and which principal is on each connection (`principals`). It shares with the broker's other
-listeners what is true of the broker: whether it has an authorizer, and what it has granted (`authorization`). It
-applies the deferred replies before it gives access to anything that such a reply may change, so no caller has to
-remember them.
+without authentication, and which principal is on each connection (`principals`). All listeners of the broker share one
+`Authorization`: whether the broker has an authorizer, and which rights it has granted. `ClientAccess` applies the
+deferred replies before it gives access to anything that such a reply may change. So no caller has to apply them.
 """
 
 from collections.abc import Iterable
@@ -99,7 +98,8 @@ class ClientAccess:
     def _is_served(self, principal: Principal) -> bool:
         """Whether the broker is known to serve clients without SASL under the certificate of this principal.
 
-        In TLS 1.3 the sidecar's handshake ends before the broker has looked at the certificate.
+        A completed handshake does not show this: in TLS 1.3 the sidecar's handshake ends before the broker has checked
+        the certificate.
         """
         allows_anonymous = self.allows_anonymous  # Applies the deferred replies, which may have served the principal.
         return principal in self._served if self._has_identities else allows_anonymous

@@ -23,14 +23,14 @@ MAX_OFFSETS_WANTED = 1000
 """The maximum number of forgotten groups whose offsets the sidecar itself requests. The offsets of further groups are
 learnt from clients' questions."""
 OFFSETS_TRIES = 5
-"""How often the sidecar requests the offsets of one forgotten group."""
+"""How many times the sidecar requests the offsets of one forgotten group."""
 
 
 class CoordinatorCopy:
     """The groups of one broker. Parameters named `now` are on trio's clock.
 
     Args:
-        settings: whether the copy is exclusive, and which hosts it describes.
+        settings: whether clients reach the broker only through this sidecar, and which hosts answers contain.
         limits: how many groups and offsets are kept.
         deferred: the replies that are applied before the groups are read or changed.
         authorization: whether the broker may hide groups from the sidecar's own connection.
@@ -82,11 +82,11 @@ class CoordinatorCopy:
         self.report_facts(self.manager.apply(events, self.epoch(now)))
 
     def refresh(self, group_id: str, now: float) -> None:
-        """Marks the members of a group whose session must have expired as overdue."""
+        """Marks members of a group as overdue if their sessions must have expired."""
         self.report_facts(self.manager.refresh(group_id, self.epoch(now)))
 
     def sweep(self, now: float) -> Iterator[None]:
-        """Marks the members of all groups whose session must have expired as overdue. Yields between slices, so that
+        """Marks members of all groups as overdue if their sessions must have expired. Yields between slices, so that
         other tasks can run.
         """
         for facts in self.manager.sweep(self.epoch(now)):
@@ -104,7 +104,9 @@ class CoordinatorCopy:
             self.offsets_wanted[group_id] = OFFSETS_TRIES
 
     def count_offsets_attempt(self, group_id: str) -> None:
-        """Counts one attempt to learn the offsets of a forgotten group. After the last one they are not wanted."""
+        """Counts one attempt to learn the offsets of a forgotten group. The last attempt removes the group from
+        `offsets_wanted`.
+        """
         self.offsets_wanted[group_id] -= 1
         if self.offsets_wanted[group_id] <= 0:
             del self.offsets_wanted[group_id]

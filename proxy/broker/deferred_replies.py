@@ -1,9 +1,9 @@
 """Holds the replies of one broker that were forwarded before they were decoded.
 
-`CoordinatorCopy`, `ClientAccess` and `TopicNames` share one queue. The first two own what such a reply may change. They
-apply the queued replies before they give access to this state, so every decision takes all earlier replies into
-account. `TopicNames` applies the queued replies before it learns a name, because these replies are older than the name.
-The event loop also applies the queued replies, before trio's tasks run.
+`CoordinatorCopy`, `ClientAccess` and `TopicNames` share one queue. A queued reply may change the state that the first
+two own. They apply the queued replies before they give access to this state, so every decision takes all earlier
+replies into account. `TopicNames` applies the queued replies before it learns a name, because these replies are older
+than the name. The event loop also applies the queued replies, before trio's tasks run.
 
 Replies are decoded in batches, because the processor's caches then stay warm (decision 47).
 """

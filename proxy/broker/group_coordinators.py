@@ -13,7 +13,7 @@ class GroupCoordinators:
 
     Args:
         copy: knows how many partitions the log has.
-        advertise: the address book of a gateway, or None if no address is rewritten.
+        advertise: returns the address that replaces a broker's; None if no address is rewritten.
     """
 
     def __init__(self, copy: CoordinatorCopy, advertise: Advertise | None) -> None:

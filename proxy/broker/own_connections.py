@@ -15,8 +15,7 @@ class OwnConnections:
 
     Args:
         address: see Attributes.
-        settings: the credentials. If the sidecar uses another listener of the broker than its clients, also the address
-            of that listener.
+        settings: the credentials, and the address of the broker's listener if it is not the one that clients use.
         versions: the versions that the broker offers. They show whether the broker is Kafka 0.9.
 
     Attributes:
@@ -36,7 +35,7 @@ class OwnConnections:
 
         `additional`: whether the sidecar has another connection to the broker. Then Kafka 0.9 is not asked for its
         versions again. That request would make the broker's ``SocketServer`` drop all requests that it has just read,
-        also from other connections.
+        including requests from other connections.
         """
         known = KAFKA_0_9 if additional and self._versions.is_kafka_0_9 else None
         return self._credentials.connect(self._own_address, versions=known)

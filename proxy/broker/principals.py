@@ -4,9 +4,9 @@ A local answer is made only when no earlier reply is pending on the connection. 
 while a token is in flight, nothing on its connection is answered locally. `authorization_cache` holds the rights of the
 principals.
 
-To the broker, a client without SASL is the subject of the certificate with which the sidecar has connected. To the
-sidecar itself, the client is the subject of the client's own certificate, which counts for `connections_per_principal`
-and is reported (`user_of`).
+For the broker, the principal of a client without SASL is the subject of the certificate with which the sidecar has
+connected. The sidecar itself uses the subject of the client's own certificate, for `connections_per_principal` and for
+reports (`user_of`).
 
 No secret is kept. A PLAIN token is identified by a keyed digest of the whole token. Some brokers distinguish users only
 by the password (tokens over PLAIN), but to every broker the same token is the same user. The user in the token is only
@@ -34,7 +34,8 @@ UNAUTHENTICATED = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.
 """Requests that a broker answers before authentication, on any listener."""
 
 MAX_REPORTED_CHARACTERS = 512
-"""The longest user that is reported whole. A subject may have 32 KiB, and each member of a group has a principal."""
+"""The length of the longest user that is reported whole. A subject may have 32 KiB, and each member of a group stores
+its principal."""
 MAX_SHARED_USERS = 4_096
 """The number of reported users whose text is cached, so that all members and connections of a user share one text."""
 
@@ -59,9 +60,9 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = "anonymous"
-"""The mechanism of every client without SASL. The clients of a listener share one principal for each certificate with
-which the sidecar connects to the broker, because the broker sees the sidecar's address and certificate instead of the
-clients'. The name is the number of the certificate, and empty without TLS."""
+"""The mechanism of every client without SASL. The broker sees only the sidecar's address and certificate. So all
+clients of a listener for which the sidecar uses the same certificate share one principal. Its name is the number of the
+certificate, and empty without TLS."""
 _CERTIFICATE = "certificate"
 """The mechanism of a client's own certificate. Such a principal has no rights. It serves only to count connections."""
 
@@ -232,8 +233,8 @@ class Principals:
     def user_of(self, origin: Origin) -> str:
         """Returns the principal of a client as Kafka writes it, for reports; empty if it is not known.
 
-        It is the subject of the client's certificate. As in Kafka, a user of SASL takes precedence. Only tokens of
-        PLAIN and SCRAM show this user. A principal of more than MAX_REPORTED_CHARACTERS is cut.
+        Without SASL it is the subject of the client's certificate. With SASL it is the user in an accepted PLAIN or
+        SCRAM token, and not known for other mechanisms. A principal of more than MAX_REPORTED_CHARACTERS is cut.
         """
         known = self._known.get(origin.number)
         if known is None:

@@ -56,8 +56,8 @@ MIN_TRIGGER_SECONDS = 1.0
 SHORT_CONNECTION_SECONDS = 1.0
 """A connection that the broker closes after fewer seconds counts as a failure."""
 FRESH_SHARE_OF_ROUND = 1 / 3
-"""A fraction of a round. A log end that a client's reply contained within this time is not requested. So no log end
-gets older than a round and this fraction, and the log ends of active consumers are newer."""
+"""A fraction of the time between rounds. A round does not request a log end that a client's reply contained within this
+time before the round. So no log end gets older than four thirds of a round."""
 
 _CONDITIONS: tuple[tuple[type[Exception], str], ...] = (
     (BrokerUnreachable, "broker unreachable"),
@@ -150,15 +150,15 @@ class ProbedBroker(Protocol):
         """Called first at each connection, because information from an earlier connection may be outdated."""
 
     def learn_authorizer(self, present: bool) -> None:
-        """Called at each connection with whether the broker has an authorizer.
+        """Called at each connection, unless the broker cannot be asked.
 
-        Not called if the broker cannot be asked.
+        `present`: whether the broker has an authorizer.
         """
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         """Called once with the groups that the broker lists, or None if the broker lacks ListGroups.
 
-        Not called where the broker may hide some groups.
+        Not called if the broker may hide some groups.
         """
 
     def probe_failed(self, reason: str) -> None:

@@ -3,8 +3,8 @@
 The module decides which requests are sent, when, and when they are repeated. `coordinator.wire.exchange_events` applies
 a reply like a reply to any client.
 
-When the sidecar begins to read, the log lacks a part of each group's state, such as a rebalance in progress. One reply
-of the broker supplies this part, and later traffic keeps the state up to date.
+The log does not contain a part of each group's state, such as a rebalance in progress. After the sidecar's start, one
+reply of the broker supplies this part, and later traffic keeps the state up to date.
 """
 
 import sys

@@ -136,8 +136,8 @@ class _Shrinker:
         return tuple(sorted(found, key=lambda each: -each.limit))
 
     def _is_ready(self, group: Group, excess: tuple[_Excess, ...], now: float) -> bool:
-        """Whether the group is Stable, the copy has caught up with the group's log partition, and there is something
-        left to do.
+        """Whether the group is Stable, the copy has caught up with the group's log partition, and an exceeded policy is
+        enforced or its excess is not reported yet.
         """
         if group.state is not GroupState.STABLE or group.rebalancing_join is not None:
             return False
@@ -147,7 +147,7 @@ class _Shrinker:
         return any(policy.enforced or self._is_unreported(group, policy, limit) for policy, limit in excess)
 
     def _is_unreported(self, group: Group | GroupView, policy: Policy, limit: int) -> bool:
-        """Whether the group's generation has not been reported yet. False while the generation is not known."""
+        """Whether the excess was not reported yet for this generation and limit. False if the generation is unknown."""
         last_reported = self._reported.get((group.group_id, policy.name))
         return group.generation >= 0 and last_reported != (group.generation, limit)
 

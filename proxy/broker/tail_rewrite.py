@@ -1,8 +1,8 @@
 """Rewrites the ends of replies that carry the addresses of nodes after all their other fields.
 
-The end of a reply that is held may become longer or shorter. The length of a longer reply has to be known before its
-end arrives. So the sidecar announces `RESERVED_BYTES` more for such a reply. What the new addresses do not need of
-these bytes is filled with tagged fields, which clients ignore (KIP-482).
+A short reply is held until it is complete, so its end may change its size. A long reply is forwarded while it arrives,
+so its length is sent before its end is known. Therefore the sidecar adds `RESERVED_BYTES` to a long reply's length.
+Tagged fields, which clients ignore (KIP-482), fill the bytes that the new addresses do not need.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,15 +21,16 @@ from group_sidecar.proxy.dataplane.framing import LENGTH_BYTES
 MAX_HELD_BYTES = 65_536
 """A reply of at most this many bytes is held until it is complete, and its end may then change its size."""
 RESERVED_BYTES = 512
-"""Bytes that are added to a longer reply, less than 1 % of it. A broker's new address may be 30 bytes longer than its
-own one, and the reply may then have 17 of them. Addresses for which there is no room are left out. A client that knows
-the leader's id then takes the address from its last Metadata reply, or asks for Metadata."""
+"""Bytes that are added to a long reply, less than 1 % of it. There is room for 17 new addresses, if each is 30 bytes
+longer than the broker's own address. Addresses for which there is no room are left out. A client that knows the
+leader's id then takes the address from its last Metadata reply, or asks for Metadata."""
 MAX_TAIL_BYTES = 65_536
 """Maximum bytes of the end of a reply that is not held. An address takes 20 to 270 bytes, and a cluster may have
 hundreds of brokers."""
 MAX_TAIL_ELEMENTS = 10_000
 _FILLER_TAG = 99
-"""The number of the first tagged field that fills a reply. Kafka's own numbers begin at 0. It takes one byte."""
+"""The number of the first tagged field that fills a reply. Kafka's own numbers begin at 0. A number below 128 takes one
+byte."""
 _LARGEST_FILLER = 8_192
 _TAIL_STRUCTS: Mapping[int, type[Struct]] = {
     ApiKey.FETCH: FetchTail,
@@ -121,8 +122,9 @@ def _shortened(fields: Struct) -> Iterator[Struct]:
 
 
 def _fillers(gap: int) -> Iterator[Tag]:
-    """Yields tagged fields of `gap` bytes in total, at least 2. There must be fewer than 128, because their number
-    may take only one byte, as the number 0 does.
+    """Yields tagged fields of `gap` bytes in total. `gap` is at least 2.
+
+    There must be fewer than 128 fields, so that the count of the fields takes one byte, as the count 0 does.
     """
     number = _FILLER_TAG
     while gap:
@@ -147,7 +149,7 @@ class TailEditor(FrameEditor):
         on_failure: gets the reason if the reply cannot be changed.
 
     Attributes:
-        on_head: gets the bytes that have arrived with the reply's length, or None.
+        on_head: called once with the first bytes of the reply, as many as arrived with its length; or None.
     """
 
     def __init__(self, api_key: int, version: int, size: int, advertise: Advertise, on_failure: OnFailure) -> None:

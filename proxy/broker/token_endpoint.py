@@ -31,7 +31,7 @@ _LONGEST_LIFETIME = 86_400.0
 
 
 class _Token(NamedTuple):
-    """A token, and two times on trio's clock: from which another one is asked for, and at which the token expires."""
+    """A token. The times are on trio's clock. After `fresh_until`, the endpoint is asked for another token."""
 
     text: str
     fresh_until: float

@@ -11,8 +11,8 @@ from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TableSize
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
 
 MAX_TOPIC_NAMES = 100_000
-"""Topic ids whose names are held. A commit by another id is not applied until the broker has been asked for the
-name."""
+"""The maximum number of topic ids whose names are held. If the name of a committed topic id is not known, the offset is
+not stored, and the offsets of the group count as incomplete."""
 MAX_WANTED_TOPIC_IDS = 10_000
 """Topic ids that the broker is to be asked about. Beyond this limit, the oldest are evicted."""
 
@@ -24,7 +24,7 @@ class TopicNames:
         deferred: the replies that are applied before a name is learnt. They are older than the name.
 
     Attributes:
-        by_id: the names by topic id. It stays the same object.
+        by_id: the names by topic id. The dictionary is never replaced, so other objects may keep it.
     """
 
     def __init__(self, deferred: DeferredReplies) -> None:

@@ -51,19 +51,20 @@ MAX_LOGGED_GROUPS = 3
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds until a group that differed is compared again: doubled while it differs, up to the second value."""
 RELOAD_SECONDS = 30.0
-"""After the copy has begun to learn groups again, it learns no others again for this many seconds. Each time, the copy
-loads a partition of the log."""
+"""The minimum number of seconds between two reloads of groups. For each group, the copy loads a partition of the log
+again. Groups that differ at the same time are reloaded together."""
 IDLE_SECONDS = 60.0
 """Seconds without a request after which the connection is closed."""
 AGREEMENTS = 2
 """The number of comparisons in a row that must agree until a group is trusted again."""
 MAX_INCONCLUSIVE = 6
-"""The number of comparisons in a row without a result until the group is trusted again, after about a minute. By then
-the copy has learnt the group again. Such a question may never get an answer again, for example because its topic was
-deleted."""
+"""After this many comparisons in a row without a result, the group is trusted again, if the copy has learnt the group
+again. This takes about a minute. Without this limit, a group might stay distrusted forever. For example, the question
+may never get an answer again because its topic was deleted."""
 
 FindFallbackReason = Callable[[Struct, int, float], FallbackReason | None]
-"""Returns why the copy may not be used to answer a request of a version at a time, or None if the copy may be used."""
+"""Called with a request, its version, and a time in seconds since the epoch. Returns why the copy may not be used to
+answer the request, or None if the copy may be used."""
 
 
 Reload = Callable[[str], None]
@@ -249,7 +250,7 @@ class Verifier:
     def _is_left_to_broker(self, exchange: Exchange) -> bool:
         """Whether the sidecar would not answer a question now, for example because the log lags behind.
 
-        A window that begins then may miss values: when the log arrives, the copy skips to the newest one.
+        A comparison that begins now may miss values, because the copy skips to the newest value when the log arrives.
         """
         return self._find_fallback_reason(exchange.request, exchange.version, self._now()) is not None
 

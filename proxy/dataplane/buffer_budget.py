@@ -5,7 +5,7 @@ have arrived in part. While the sum exceeds the budget, these rules hold:
 
 - A read takes at most `FREE_BYTES`.
 - The client of a connection that holds more than `FREE_BYTES` is not read. Requests that have arrived in part do not
-  count here, because `limits.held_frames` bounds them, and because only further bytes complete them.
+  count here: `limits.held_frames` bounds them, and they become complete only if the client is read.
 - If a reply has arrived in part, the broker is not read, and the reply waits for its turn. One such reply at a time is
   read to its end.
 
@@ -20,7 +20,8 @@ from typing import Final
 from group_sidecar.proxy.dataplane.poller import Poller
 
 FREE_BYTES: Final = 4_096
-"""The bytes that each connection may hold, and may read at a time, over the budget. 10,000 connections hold 40 MB."""
+"""While the budget is exceeded, a connection may still hold this many bytes, and read this many at a time. 10,000
+connections then hold 40 MB."""
 RESUMED_PER_TURN: Final = 64
 """How many connections are resumed before other connections have their turn, in about 0.2 ms."""
 

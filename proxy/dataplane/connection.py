@@ -60,7 +60,7 @@ class SharedResources(NamedTuple):
 
     Attributes:
         connections: the open connections by number.
-        delivered_closes: the clients' sockets that close when their last bytes were received.
+        delivered_closes: the clients' sockets that are closed as soon as the clients have received the last bytes.
         per_address: how many connections each client address has.
         budget: the bytes that all connections hold.
     """
@@ -83,7 +83,8 @@ class Connection:
         flowing: whether both sides are read.
         is_plain: whether neither side has TLS, so that the kernel can move bytes from one socket to the other.
         counted_bytes: the bytes that this connection has counted towards the budget.
-        authentication_due: when the broker must have admitted the client, infinite if it has or need not.
+        authentication_due: when the next check for authentication is due. Infinite if there is no timeout, or if the
+            broker has admitted the client.
         client_hung_up: whether the client has closed its side. The client's socket may still contain unread bytes.
         waits_for_turn: whether the connection waits for its turn. It is then neither idle nor slow.
     """
@@ -220,8 +221,8 @@ class Connection:
         return self.session.origin.number in self.shared.connections
 
     def evict_held_request(self, reason: CloseReason) -> None:
-        """Stops holding an incomplete request. If there is none, stops keeping long requests for their replies.
-        `reason` is counted if the connection must be closed.
+        """Stops holding an incomplete request. If there is none, stops keeping long requests that wait for their
+        replies. `reason` is counted if the connection must be closed.
         """
         try:
             self.execute(self.session.evict_held_request(self._poller.now, reason))
@@ -247,7 +248,8 @@ class Connection:
         try:
             chunk = endpoint.read()
         except BlockingIOError:
-            self._read_on(endpoint, events)  # A part of a TLS record has arrived. The rest, or the end, may be there.
+            # A part of a TLS record was read. The socket may contain the rest, or the end of the stream.
+            self._read_on(endpoint, events)
             raise
         if chunk:
             self._read_on(endpoint, events)
@@ -434,7 +436,7 @@ class Connection:
             self._watch()
 
     def send_rest(self, endpoint: EndpointSocket, rest: bytes) -> None:
-        """Sends the bytes that the outbox of the compiled fast path could not send, as they are."""
+        """Sends bytes that the outbox of the compiled fast path could not send. With TLS they are already encrypted."""
         try:
             endpoint.send_wire(rest)
         except OSError:
@@ -560,9 +562,10 @@ class Connection:
         return session.partial_reply_bytes > FREE_BYTES and budget.must_wait_for_reply(number, self.keep_to_budget)
 
     def _count_pause(self) -> None:
-        """Counts once that a limit is the reason why the client is not read any longer.
+        """Counts a read pause, if a limit is its reason.
 
-        A client that was not read for another reason, because its requests wait for a turn, may reach a limit later.
+        A pause may begin for another reason, for example because requests wait for a turn. It is counted when the
+        client reaches a limit later.
         """
         session = self.session
         if self._held_back:
@@ -612,7 +615,7 @@ class Connection:
         """Accepts no further request, and closes the connection when the client has all replies.
 
         If the session does not parse the connection, or the client has closed its side, the connection closes after
-        `quiet` seconds without traffic, unless a reply is probably awaited.
+        `quiet` seconds without traffic, unless the client probably waits for a reply.
         """
         if self.close_reason:
             return

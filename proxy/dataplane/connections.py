@@ -168,7 +168,10 @@ class ConnectionManager:
                     connection.evict_held_request(CloseReason.STALLED)
 
     def _lacks_authentication(self, connection: Connection, now: float) -> bool:
-        """Returns whether the broker requires SASL and has not admitted the client. If not, sets the next check."""
+        """Returns whether the broker requires SASL and has not admitted the client.
+
+        If the result is False, the function also sets the time of the connection's next check.
+        """
         if connection.session.is_admitted:
             connection.authentication_due = math.inf
             return False
@@ -179,7 +182,7 @@ class ConnectionManager:
         return False
 
     def _keep_to_budget(self, connection: Connection) -> None:
-        """Counts what the fast path does not count: the requests of a connection that is read and written freely."""
+        """Counts the bytes that a connection holds, and applies the budget. The fast path does neither."""
         if connection.counted_bytes or connection.session.kept_bytes:
             connection.count_held()
             if self._budget.exceeded and connection.counted_bytes > FREE_BYTES:

@@ -52,7 +52,7 @@ class EndpointSocket:
         interest: the epoll events that the poller reports.
         read_size: the maximum number of bytes of the next read.
         may_have_more: whether the last read may have left bytes in the socket.
-        is_plain: whether the bytes of the socket are the bytes that `read` returns and `send` takes.
+        is_plain: whether the socket has no TLS, so that the bytes on the wire are those of `read` and `send`.
         is_read_ahead: whether bytes, or the end of the stream, were read from the socket and not returned yet. Epoll
             does not report them.
         control_records: how many records the last read found that contain no bytes for the caller. Only with TLS.

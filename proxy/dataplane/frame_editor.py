@@ -1,4 +1,4 @@
-"""Defines what changes a long frame while the frame passes."""
+"""Defines the interface of the editors, which change a long frame while the frame passes."""
 
 from abc import ABC, abstractmethod
 
@@ -33,4 +33,4 @@ class FrameEditor(ABC):
 
     @abstractmethod
     def edit(self, tail: bytes) -> bytes:
-        """Returns what replaces the frame's end. Raises FrameEditError."""
+        """Returns the bytes that replace the frame's end. Raises FrameEditError."""

@@ -80,7 +80,8 @@ class FrameWalker:
 
     Attributes:
         passing: how many bytes of the last forwarded frame have not arrived yet. A caller that forwards such bytes by
-            other means must subtract them. Of an edited frame, only the bytes up to the next field are counted.
+            other means must subtract them. For an edited frame, only the bytes that the last `FrameEditor.skip` let
+            pass are counted.
         editor: changes the frame that is arriving, or None. `inspect` sets it before it returns EDIT.
     """
 
@@ -113,7 +114,7 @@ class FrameWalker:
         return self.next()
 
     def end(self) -> None:
-        """Drops the held bytes and `inspect`, through which the walker and its session keep each other in memory."""
+        """Drops the held bytes, and `inspect` so that the walker and its session form no reference cycle."""
         self._inspect = _inspect_nothing
         self.editor = None
         self._buffer, self._position = b"", 0

@@ -30,7 +30,7 @@ class Origin:
             subject may be empty, and is then still the name of a user.
         certificate: the number of the certificate with which the sidecar has connected to the broker; 0 without TLS.
             Without SASL, clients with the same number are one user to the broker.
-        inet_address: the client's address as brokers return it: like a Java InetAddress without a name, with a slash.
+        inet_address: the client's address as brokers return it, after a slash (Java's InetAddress without a name).
     """
 
     client_host: str
@@ -122,7 +122,7 @@ class PendingReply(ABC):
         return self
 
     def editor(self, size: int, origin: Origin, now: float) -> FrameEditor:
-        """Returns what changes the reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
+        """Returns the editor of the reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
         raise NotImplementedError
 
     def max_reply_seconds(self) -> float:
@@ -131,12 +131,12 @@ class PendingReply(ABC):
 
 
 class PendingNotice(PendingReply):
-    """The pending reply of a request whose reply matters only because it has arrived. A subclass defines `lost`."""
+    """The pending reply of a request whose reply is only awaited, not read. A subclass defines `lost`."""
 
     __slots__ = ()
 
     def classify_reply(self, size: int, now: float) -> FrameAction:
-        """See PendingReply. Does what `lost` does, because the content of the reply does not matter."""
+        """See PendingReply. Calls `lost`, which handles the arrival of the reply too."""
         self.lost(now)
         return PASS
 
@@ -240,7 +240,7 @@ class Dispatcher(Protocol):
         """
 
     def evict_kept(self, pending: Pending, origin: Origin, reason: CloseReason) -> PendingReply | HangUp | None:
-        """Returns what replaces `pending` when its request is not kept any longer.
+        """Returns the pending reply that replaces `pending` when its request is not kept any longer.
 
         Returns a HangUp with `reason` if the reply cannot be handled without the request, or None if the reply passes
         unread.
@@ -262,7 +262,7 @@ class Dispatcher(Protocol):
         """Handles a reply, and returns what the client gets. For a reply already forwarded the result is ignored."""
 
     def editor(self, pending: Pending, size: int, origin: Origin, now: float) -> FrameEditor:
-        """Returns what changes a reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
+        """Returns the editor of a reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
 
     def check_tls_client(self, origin: Origin) -> CloseReason | None:
         """Counts a client that speaks TLS. Returns why its connection ends, or None if all its bytes pass unread."""

@@ -63,12 +63,12 @@ KEPT_REQUEST_OVERHEAD: Final = 256
 LONGEST_KEPT = SMALL_FRAME + KEPT_REQUEST_OVERHEAD
 """A request that takes at most this many bytes is never evicted, because `HeldRequests` does not count small frames."""
 ANSWER_BYTES_PER_TURN: Final = 65_536
-"""After this many bytes of local answers the session pauses, until the client has accepted the answers and other
-connections had their turn."""
+"""After this much work the session pauses, until the client has accepted the answers and other connections had their
+turn. Work is counted in bytes: the bytes of local answers, and the costs below for each decoded request and reply."""
 MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
-"""A connection that has lately caused more work than this is read in turns, so that clients that ask for little are
-served first. Work is counted in bytes, as for ANSWER_BYTES_PER_TURN. After so much work for one chunk, the rest of the
-chunk waits for a turn: its other replies, and its requests that will be decoded with their replies."""
+"""A connection that has lately caused more work than this is read in turns, so that clients that cause little work are
+served first. If one chunk causes this much work, its remaining replies wait for a turn. Its requests wait too, from the
+first one on that is forwarded and decoded later (COPY)."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
 Heartbeats with their replies. A client that causes less is never read in turns, not even while the sidecar is
@@ -82,8 +82,8 @@ REQUEST_COST, BYTE_COST = 4_096, 32
 """A decoded request counts towards ANSWER_BYTES_PER_TURN as REQUEST_COST bytes, and each of its bytes as BYTE_COST
 bytes. Decoding a request takes at least 30 us, and more for a long request."""
 DEFERRED_COST, DEFERRED_BYTE_COST = 512, 4
-"""The same for a request or a reply that arrives with others and is decoded later. A Heartbeat with its reply takes
-3 us, and a commit of 100 partitions 120 us (`python -m benchmarks.group_traffic`)."""
+"""Like REQUEST_COST and BYTE_COST, for a request or a reply that is decoded later, together with others. A Heartbeat
+with its reply takes 3 us, and a commit of 100 partitions 120 us (`python -m benchmarks.group_traffic`)."""
 FETCH_INSPECTION_SECONDS: Final = 1.0
 """After a Fetch reply was inspected, the connection's new Fetch requests and their replies pass unread for this many
 seconds, because Fetch replies are the bulk of all bytes. They do not pass if the dispatcher must classify all requests.
@@ -185,7 +185,7 @@ class Session:
 
     @property
     def should_read_client(self) -> bool:
-        """Whether the connection should read from the client. It must not while a local answer waits."""
+        """Whether the connection should read from the client now. False, for example, while a local answer waits."""
         return (
             self._pending_answer is None
             and not self.paused
@@ -289,7 +289,7 @@ class Session:
         self._now = now
         action = self._look_at_request(chunk, 0, len(chunk)) if self._requests.is_frame(chunk) else NEED_MORE
         if action is PASS:
-            self._answer_bytes = 0  # A single request in a chunk is no burden, however many follow each other.
+            self._answer_bytes = 0  # A chunk of one request counts as no work, even if many such chunks follow.
             self.can_use_fast_path = self.has_room
         return action
 
@@ -328,7 +328,7 @@ class Session:
         """
         self._now = now
         action = self._look_at_reply(chunk, 0, len(chunk)) if self._replies.is_frame(chunk) else NEED_MORE
-        self._answer_bytes = 0  # A single reply in a chunk is no burden, however many follow each other.
+        self._answer_bytes = 0  # A chunk of one reply counts as no work, even if many such chunks follow.
         return action
 
     def receive_inspected_reply(self, chunk: bytes, action: FrameAction) -> list[Command]:
@@ -374,8 +374,8 @@ class Session:
     def evict_held_request(self, now: float, reason: CloseReason) -> list[Command]:
         """Stops holding an incomplete request, or else stops keeping long requests that wait for their replies.
 
-        The incomplete request is forwarded unread, or the connection ends with `reason`. The reply to a request that is
-        not kept any longer passes unread, or the connection ends.
+        The incomplete request is forwarded unread, or the connection ends with `reason`. If a request is not kept any
+        longer, its reply is handled without the request or passes unread, or the connection ends.
         """
         self._now, self._held_since = now, None
         if arrived := b"" if self._closed else self._requests.evict_partial():
@@ -391,15 +391,15 @@ class Session:
         return self._commands()
 
     def _evict_kept(self, reason: CloseReason) -> None:
-        """Stops keeping all long requests. The dispatcher decides whether the reply to each can do without it."""
+        """Stops keeping all long requests. The dispatcher decides for each request what happens to its reply."""
         if self._pending_answer is not None and len(self._pending_answer.request) > LONGEST_KEPT:
             self._close_reason = reason  # The request was not forwarded, and perhaps only the sidecar can answer it.
             return
         for position, (correlation, key, since, pending, injected, kept) in enumerate(list(self.in_flight)):
             if pending is None or kept <= LONGEST_KEPT:
                 continue
-            # A reply that has arrived in part is being held, and cannot be handled without its request.
-            # The held end of an edited reply needs no request any more.
+            # A held reply that has arrived in part cannot be handled without its request. An edited reply can: only its
+            # end is held, and the editor changes the end without the request.
             reply_held = position == 0 and self._replies.held_bytes > 0 and self._replies.editor is None
             outcome = HangUp(reason) if reply_held else self.dispatcher.evict_kept(pending, self.origin, reason)
             if type(outcome) is HangUp:
@@ -504,7 +504,9 @@ class Session:
             self._end_requests()
 
     def _client_fault_at_start(self) -> CloseReason | None:
-        """Returns why the connection ends after an impossible length, or None if it is TLS, which passes."""
+        """Returns why the connection ends after an impossible length. If the bytes are TLS and may pass, forwards them
+        and returns None.
+        """
         if self.in_flight or not is_client_hello(self._requests.start):
             return CloseReason.BAD_FRAME_LENGTH
         if refused := self.dispatcher.check_tls_client(self.origin):
@@ -524,7 +526,7 @@ class Session:
         return self._commands()
 
     def _pause_if_enough(self) -> None:
-        """Pauses if this turn's answers are enough and more requests wait."""
+        """Pauses if this turn's work has reached ANSWER_BYTES_PER_TURN and more requests wait."""
         if self._answer_bytes >= ANSWER_BYTES_PER_TURN and self._requests.has_more:
             self.paused = True
 

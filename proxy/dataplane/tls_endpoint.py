@@ -21,8 +21,8 @@ RECORD_BYTES: Final = 16_640
 MAX_RECORDS: Final = 32
 """How many records are decrypted at a time: at most 1 ms of work. 32 of the longest records fill a whole read."""
 MAX_REPLY_BYTES: Final = 1_024
-"""How many bytes of OpenSSL's own replies may wait for the next bytes to the peer, for instance to 38 key updates. A
-peer that demands more would make the sidecar keep them without a bound."""
+"""The maximum number of bytes of OpenSSL's own replies that wait for the next bytes to the peer: the replies to 38 key
+updates. Without this bound, a peer could make the sidecar keep any number of replies."""
 
 _plain: Final = bytearray(MAX_READ_BYTES + RECORD_BYTES)
 """All connections share the buffer of decrypted bytes. It has room for one read and the record that it completes."""
@@ -36,7 +36,7 @@ class TlsState(NamedTuple):
         tls: OpenSSL's state.
         incoming: encrypted bytes of the peer that OpenSSL has not read yet.
         outgoing: encrypted bytes that OpenSSL has written.
-        rest: encrypted bytes of the peer that came after its handshake, and that `incoming` has not got.
+        rest: encrypted bytes that the peer sent after its handshake, and that were not written to `incoming` yet.
         records: the position in the peer's records where `rest` begins; None at the beginning of a record.
     """
 
@@ -69,13 +69,14 @@ class TlsEndpoint(EndpointSocket):
 
     @property
     def read_ahead_bytes(self) -> int:
-        """See EndpointSocket. `_chunk` from `_position` on."""
+        """See EndpointSocket. The bytes are those of `_chunk` from `_position` on."""
         return len(self._chunk) - self._position
 
     def read(self) -> bytes:
         """See EndpointSocket. Raises ssl.SSLError, which is an OSError, if the peer breaks TLS.
 
-        What OpenSSL itself has to send after a read, such as an alert, leaves with the next records or at `close`.
+        After a read, OpenSSL may have bytes of its own to send, such as an alert. They are sent with the next records
+        or at `close`.
         """
         self.control_records = 0
         had_ended = self._ended
@@ -115,7 +116,7 @@ class TlsEndpoint(EndpointSocket):
         return count
 
     def _decrypt(self) -> int:
-        """Decrypts the records that OpenSSL has got into the shared buffer. Returns how many bytes there are."""
+        """Decrypts the records in `_incoming`. Returns how many bytes were written to the shared buffer."""
         count: int = 0
         read_records = 0
         read: Any = self._tls.read  # It returns a number if it gets a buffer, but is declared to return bytes.
@@ -165,7 +166,7 @@ class TlsEndpoint(EndpointSocket):
     def _end_tls(self) -> None:
         try:
             self._tls.unwrap()
-        except OSError:  # It waits for the end from the peer, or TLS is broken.
+        except OSError:  # The peer has not ended TLS yet, or TLS is broken.
             pass
         try:
             os.write(self.fd, self._outgoing.read())

@@ -53,7 +53,7 @@ class ApiHandler(ABC):
 
 
 class DecodingParts(NamedTuple):
-    """What the handlers that decode requests share."""
+    """The objects that all decoding handlers share."""
 
     policies: ActivePolicies
     versions: BrokerVersions

@@ -56,7 +56,7 @@ class ApiTable:
     Attributes:
         observer: applies requests and replies to the copy; the handlers share it.
         enforcement: asks the policies; the handlers share it.
-        replies: makes the pending replies of exchanges, which share it.
+        replies: makes the pending replies of exchanges; the handlers share it.
         by_api: the handlers by API key. A request with any other key passes unread.
     """
 
@@ -131,7 +131,7 @@ class ApiTable:
 
 
 def make_reply_builder(state: BrokerState) -> ReplyBuilder:
-    """Returns what builds the local answers of one broker."""
+    """Returns the builder of one broker's local answers."""
     return ReplyBuilder(
         state.copy,
         state.versions,

@@ -116,7 +116,7 @@ class ApiVersionsReplies:
     def unsupported(self, number: int, refused: int) -> bytes:
         """Returns the whole frame that answers an unsupported version of ApiVersions.
 
-        A broker answers likewise (``ApiVersionsRequest.getErrorResponse`` of Kafka). The reply lists the supported
+        A broker gives the same answer (``ApiVersionsRequest.getErrorResponse`` of Kafka). It lists the supported
         versions of ApiVersions, all below the refused one.
 
         Args:

@@ -1,4 +1,4 @@
-"""Limits how many array elements of a message are decoded, and how large an answer is built.
+"""Limits how many array elements of a message are decoded, and how large an answer may be.
 
 All other clients wait while a message is decoded. With these limits, decoding takes at most about 5 ms if the modules
 are compiled (`docs/worst-cases.md`). A commit that a policy judges may take longer. All limits follow from
@@ -20,8 +20,8 @@ JUDGED_COMMIT_TIMES = 7
 """A commit that a policy judges may have this many times as many elements: 21,000 by default, decoded in about 20 ms.
 Kafka accepts about 15,000 partitions in a commit, because `max.message.bytes` limits the batch of their records."""
 JUDGED_TIMES = 2
-"""The same factor for any other request that a policy judges. If the policy is enforced, a request with more elements
-has its connection closed."""
+"""The same factor for any other request that a policy judges. If the policy is enforced, the sidecar closes the
+connection of a request with more elements."""
 COMMITS = frozenset({int(ApiKey.OFFSET_COMMIT), int(ApiKey.TXN_OFFSET_COMMIT)})
 _REQUESTS = {
     int(ApiKey.LEAVE_GROUP): 10,
@@ -37,8 +37,8 @@ _REPLIES = {
     int(ApiKey.DESCRIBE_GROUPS): 5,
     int(ApiKey.CONSUMER_GROUP_DESCRIBE): 5,
 }
-"""By API: how many elements of a commit cost as much as one element of this message. APIs without an entry: 1.
-`_REQUESTS` has the same for requests."""
+"""By API: how many elements of a commit cost as much as one element of this API's reply. APIs without an entry: 1.
+`_REQUESTS` contains these numbers for requests."""
 GROUP_COST, TOPIC_COST, WIRE_OFFSET_COST, LOGGED_OFFSETS_PER_MICROSECOND = 50, 8, 3, 2
 """Costs of an answer to OffsetFetch. The first three are microseconds: for a group, a topic, and an offset that only
 the wire has shown. The last is the number of offsets from the log that cost one microsecond."""

@@ -125,7 +125,7 @@ class BrokerDispatcher(DeferredReplyHandler):
         return self._access.wants_sasl and not self._access.allows_anonymous
 
     def admit(self, origin: Origin) -> str | None:
-        """See Dispatcher. If the broker requires SASL, a user of SASL counts, and not the certificate."""
+        """See Dispatcher. If the broker requires SASL, the connection is counted later, for its SASL user."""
         if origin.subject is None or self.requires_sasl:
             return None
         principals = self._access.principals
@@ -187,7 +187,10 @@ class BrokerDispatcher(DeferredReplyHandler):
     # Replies.
 
     def _pending_reply(self, pending: Pending) -> PendingReply:
-        """Returns what handles a reply. The session keeps a bare `CopiedRequest`, because it does not know handlers."""
+        """Returns the object that handles a reply.
+
+        The session keeps only a `CopiedRequest` for some replies, because it does not know the handlers.
+        """
         return PendingCopy(pending, self._exchange_replies) if type(pending) is CopiedRequest else pending
 
     def check_reply_size(self, api_key: int, size: int) -> FrameAction | HangUp:
@@ -261,14 +264,14 @@ class BrokerDispatcher(DeferredReplyHandler):
         gateway = self._passable is not None
         self._counters.tls_passed += 1
         self._report_tls(origin.client_host, "closed" if gateway else "passed unread")
-        # If a gateway cannot rewrite addresses, clients bypass it.
+        # A gateway cannot rewrite addresses inside TLS. Clients would then bypass the gateway.
         return CloseReason.TLS_TO_GATEWAY if gateway else None
 
     def _report_tls(self, host: str, outcome: str) -> None:
-        """Logs the first TLS connection of each host. A probe from one host hides no misconfigured client of another.
+        """Logs the first TLS connection of each host, so a probe from one host does not hide a client on another host.
 
-        Connections may pass unread on purpose, so a host is logged once and the number of hosts is bounded. The metric
-        counts all connections.
+        TLS connections may pass unread on purpose. So each host is logged only once, and the number of hosts is
+        bounded. The metric counts all connections.
         """
         hosts = self._reported_tls_hosts
         if host in hosts or len(hosts) >= MAX_REPORTED_TLS_HOSTS:

@@ -1,8 +1,8 @@
 """Asks the policies about a request, and forwards or refuses the request.
 
 If a verdict depends on the group, the sidecar may first ask the broker for the client's rights (`group_read_access`)
-and for a description of the group. `error_replies` and `partial_commit` build what a refused client gets. A refusal may
-also remove a member from its group.
+and for a description of the group. `error_replies` and `partial_commit` build the replies to refused clients. A
+refusal may also remove a member from its group.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,8 @@ from group_sidecar.proxy.handlers.partial_commit import without_refused_partitio
 from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 
 MAX_CONFIRMATIONS = 3
-"""Maximum number of times that the broker describes a group for one request. A description may soon be stale."""
+"""Maximum number of times that the broker describes a group for one request. The group may change after a
+description, and then has to be described again."""
 NOBODY = GroupView(group_id="")
 """The view for policies that do not look at the group."""
 
@@ -112,10 +113,10 @@ class Enforcement:
         return Forward(self._replies.pending(exchange))
 
     def _check_access_and_judge(self, case: _Case, now: float) -> RequestOutcome:
-        """Judges a request. A join is judged only after the broker is known to let the client read the group.
+        """Judges a request. Before a join is judged, the sidecar finds out whether the client may read the group.
 
-        Otherwise a join of a client without rights would keep other clients out while the join is in flight. Such a
-        join is forwarded without counting towards the group's size, and the broker refuses it.
+        Otherwise a join of a client without rights would keep other clients out while the join is in flight. A join
+        without rights is forwarded without counting towards the group's size, and the broker refuses it.
         """
         if not _joins(case.exchange.request) or self._read_access.is_granted(case.group_id, case.origin, now):
             return self._judge(case, now)

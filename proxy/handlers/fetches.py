@@ -1,6 +1,6 @@
 """Handles Fetch requests, and reads from some of their replies how far the logs reach.
 
-The request is never decoded, because the reply to a follower contains the same as the reply to a consumer. A reply is
+The request is never decoded: replies to followers and replies to consumers both contain the high watermark. A reply is
 forwarded before it is decoded. Only the first bytes of a long reply are decoded.
 
 In a gateway, a reply of v16 or later ends with addresses, which are replaced before the reply is forwarded.
@@ -81,7 +81,7 @@ class Fetches(ApiHandler):
         self._observer.warn("reply", _FETCH, error)
 
     def observe(self, version: int, frame: bytes, now: float, *, truncated: bool) -> None:
-        """Learns how far the logs reach from a reply."""
+        """Learns from a reply how far the logs reach. `truncated`: whether `frame` has only the first bytes."""
         self._observer.observe_fetch(version, frame, now, truncated=truncated)
 
 

@@ -33,8 +33,10 @@ class _GroupHandler(DecodingHandler):
     def _with_fallback(
         self, outcome: RequestOutcome, exchange: Exchange, fallback: Callable[[float], RequestOutcome]
     ) -> RequestOutcome:
-        """Returns the outcome. If an AnswerInOrder, or a later one in its place, cannot be made, `fallback` decides
-        what happens instead. If the outcome of `fallback` cannot be made either, the connection ends.
+        """Returns the outcome. If it is an AnswerInOrder whose `make` raises, `fallback` returns the outcome instead.
+
+        This also holds for an AnswerInOrder that `make` returns. If the outcome of `fallback` raises too, the
+        connection ends.
         """
         if not isinstance(outcome, AnswerInOrder):
             return outcome

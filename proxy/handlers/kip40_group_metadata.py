@@ -3,10 +3,10 @@
 No broker knows this request: Kafka would read its bytes as a FindCoordinator request. So it must never be forwarded,
 even if it cannot be decoded.
 
-Groups are listed and described from the copy, or by the broker. Only the broker knows where a group is coordinated, so
-it is asked for each answer, on the client's own connection (`relay`). All groups that the broker describes have that
-broker as their coordinator, so it is asked for one of them. `coordinator.answers.kip40_group_metadata` builds the
-reply.
+Groups are listed and described from the copy, or by the broker. Only the broker knows the coordinator of a group. So
+the sidecar asks the broker for each answer, on the client's own connection (`relay`). All groups that the broker can
+describe have this broker as their coordinator, so the sidecar asks for only one of them.
+`coordinator.answers.kip40_group_metadata` builds the reply.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -61,7 +61,7 @@ T = TypeVar("T")
 _BrokerSteps = Generator[Sequence[BrokerRequest], Sequence[Struct], T]
 _DESCRIBE_GROUPS = DescribeGroupsRequest.KEY
 _THIS_BROKER = -1
-"""In place of a partition of the offsets topic: stands for all groups that this broker coordinates."""
+"""The key of all groups that this broker coordinates. The keys from 0 on are partitions of the offsets topic."""
 _COORDINATED_HERE = (ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.GROUP_ID_NOT_FOUND)
 """Error codes in a description that only the group's own coordinator returns."""
 
@@ -76,7 +76,7 @@ class Kip40GroupMetadata:
         observer: makes the exchange of a request.
         replies: handles the broker's replies.
         disconnector: ends connections.
-        advertise: the address book of a gateway, or None if no address is rewritten.
+        advertise: returns the address that replaces a broker's; None if no address is rewritten.
         true_hosts: whether answers contain the clients' true hosts.
         enabled: whether the operator has switched the request on.
     """
@@ -138,7 +138,7 @@ class _AnswerSteps:
         request: the client's request.
         copy: the copy of the broker's group coordinator.
         versions: the versions that the broker offers.
-        advertise: the address book of a gateway.
+        advertise: returns the address that replaces a broker's; None if no address is rewritten.
         can_answer: returns whether a question of this client may be answered from the copy.
         now: the time on trio's clock.
         true_hosts: whether answers contain the clients' true hosts.
@@ -261,7 +261,7 @@ class _AnswerSteps:
     def _ask(self, questions: Sequence[Struct], highest: int) -> _BrokerSteps[Sequence[Struct]]:
         """Returns the replies to requests of at most version `highest`.
 
-        Returns none if a reply cannot be decoded or the broker lacks the API.
+        Returns no replies if one of them cannot be decoded or the broker lacks the API.
         """
         if not questions or self._versions.lacks_api(questions[0].KEY):
             return ()

@@ -1,7 +1,7 @@
 """Applies group requests and the broker's replies to the copy.
 
 The observer decodes copied requests, and turns replies into events. If a request or reply is not decoded, the observer
-has the copy mark the group.
+notes it in the copy, and the group is in doubt.
 """
 
 import struct
@@ -62,8 +62,8 @@ _unpack_start = struct.Struct(">hhi").unpack_from
 class _Heartbeat(NamedTuple):
     """A connection's last heartbeat. The next heartbeats usually differ only in their correlation ids.
 
-    `request`, `reply`: the frames without correlation ids. `event`: returns the event of the same heartbeat, sent at
-    another time.
+    `request`, `reply`: the frames without correlation ids. `event`: returns the heartbeat's event with another
+    `sent_at`.
     """
 
     request: bytes
@@ -72,7 +72,7 @@ class _Heartbeat(NamedTuple):
 
     @classmethod
     def from_frames(cls, request: bytes, reply: bytes, event: AnyEvent) -> "_Heartbeat":
-        """Returns what is kept of a heartbeat. `request`, `reply`: without their lengths. `event`: what they led to."""
+        """Returns what is kept of a heartbeat. `request`, `reply`: without their lengths. `event`: their only event."""
         return cls(request[:4] + request[8:], reply[4:], partial(_WITH_SENT_AT[type(event)], event))
 
     def repeats(self, request: bytes, reply: bytes) -> bool:
@@ -191,7 +191,7 @@ class Observer:
             self._heartbeats[copied.origin.number] = _Heartbeat.from_frames(copied.frame, frame, events[0])
 
     def observe_fetch(self, version: int, frame: bytes, now: float, *, truncated: bool) -> None:
-        """Learns how far logs reach from a Fetch reply. Raises DecodeError if a whole reply cannot be decoded.
+        """Learns from a Fetch reply how far logs reach. Raises DecodeError if a whole reply cannot be decoded.
 
         `truncated`: whether `frame` has only the reply's first bytes.
         """
@@ -219,8 +219,8 @@ class Observer:
     def note_unknown_result(self, exchange: Exchange, now: float) -> None:
         """Notes that the broker has handled a request, and that the result is not known.
 
-        A sync needs no mark: the next generation replaces the assignments, and not every broker writes the errors of a
-        sync as Kafka does.
+        A SyncGroup is not noted as an undecoded write. The next generation replaces its assignments, and not every
+        broker writes the errors of SyncGroup as Kafka does.
         """
         key = exchange.request.KEY
         self.note_lost(exchange, now)

@@ -1,9 +1,9 @@
 """Translates OffsetFetch requests in versions that the broker lacks into a version that the broker has.
 
-In v1 each partition of a reply carries the group's error, so a reply without partitions has none. To a v1 request
-without partitions, brokers without v2 return all offsets (``GroupMetadataManager.getOffsets`` up to 0.10.1), even those
-that the client may not see. So the sidecar then asks for the returned partitions by name. The broker refuses those that
-the client may not see, and the answer leaves them out, as in v2 (KIP-88).
+In v1 each partition of a reply carries the group's error, so a reply without partitions carries no error. A broker
+without v2 answers a v1 request without partitions with all offsets (``GroupMetadataManager.getOffsets`` up to 0.10.1).
+These include offsets that the client may not see. So the sidecar then asks for the returned partitions by name. The
+broker refuses the partitions that the client may not see, and the answer leaves them out, as in v2 (KIP-88).
 """
 
 from collections.abc import Generator, Iterator, Sequence

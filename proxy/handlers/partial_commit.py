@@ -1,8 +1,8 @@
 """Removes the refused partitions from a commit, and adds their errors to the broker's reply.
 
-The client gets the reply that a broker with such a rule would send. A broker checks in this order (KafkaApis, then the
-group coordinator): whether the partition exists and may be written, then the commit as a whole, and last the single
-partition.
+The client gets the reply that a broker with such a rule would send. A broker checks a commit in this order. KafkaApis
+checks whether the client may read the topic and whether the partition exists. Then the group coordinator checks the
+commit as a whole, and last each partition.
 """
 
 from collections import deque
@@ -74,7 +74,7 @@ class PartialCommit(PendingExchange):
 
     Args:
         exchange: the exchange of the forwarded part.
-        replies: what the pending replies of the broker share.
+        replies: the object that all pending replies of the broker share.
         original: the commit that the client sent.
         refusal: the refused partitions.
     """
@@ -93,7 +93,7 @@ class PartialCommit(PendingExchange):
         return HOLD if size <= self._replies.longest_held else HangUp(CloseReason.UNREADABLE)
 
     def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """See PendingReply. The whole reply is decoded, but nothing is learnt from one with too many elements."""
+        """See PendingReply. The whole reply is decoded, but the copy does not get a reply with too many elements."""
         exchange, key = self._exchange, self._exchange.request.KEY
         answer = decode_reply(key, exchange.version, frame)
         if self._elements <= self._replies.decode_limits.reply(key):
@@ -119,10 +119,10 @@ class PartialCommit(PendingExchange):
         return sum(1 + len(topic.partitions) for topic in sent.topics)
 
     def merge_reply(self, reply: CommitReply) -> CommitReply:
-        """Returns the client's reply, made from the broker's reply to the forwarded part, in the order of Kafka 4.
+        """Returns the client's reply, made from the broker's reply to the forwarded part.
 
-        That is the order of the request. If some partitions have `MISSING_PARTITION_ERRORS`, these come first instead,
-        and each topic occurs once.
+        As in Kafka 4, the partitions are in the order of the request. But partitions with `MISSING_PARTITION_ERRORS`
+        come first, and each topic then occurs once.
         """
         if self._answers_in_order(reply):
             return replace(reply, topics=self._spliced(reply))
@@ -196,7 +196,7 @@ class _BrokerReply:
 
     def _note_error(self, name: object, index: int, code: int) -> None:
         if code in MISSING_PARTITION_ERRORS:
-            # The partitions of a topic are numbered without gaps. After a missing one, all are missing.
+            # Partition numbers have no gaps. If one is missing, all higher numbers are missing too.
             since = (0 if code in WHOLE_TOPIC_ERRORS else index, code)
             self._missing[name] = min(since, self._missing.get(name, since))
         elif code not in SINGLE_PARTITION_ERRORS:

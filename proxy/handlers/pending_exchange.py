@@ -11,7 +11,7 @@ from group_sidecar.proxy.handlers.reply_rewriter import ReplyRewriter, decode_re
 
 
 class ExchangeReplies:
-    """Makes the pending replies of one broker's exchanges, and has what they share.
+    """Makes the pending replies of one broker's exchanges, and holds the objects that these replies share.
 
     Attributes:
         observer: applies replies to the copy.
@@ -38,7 +38,7 @@ class PendingExchange(PendingReply):
 
     Args:
         exchange: the exchange of the request.
-        replies: what the pending replies of the broker share.
+        replies: the object that all pending replies of the broker share.
     """
 
     __slots__ = ("_exchange", "_replies")

@@ -78,8 +78,8 @@ def relay(
         steps: yields the requests and returns the client's reply; not started yet.
         exchange: the exchange of the client's question.
         header: the header of the client's question.
-        copy: the state of the broker.
-        replies: what the pending replies of the broker share.
+        copy: the copy of the broker's group coordinator.
+        replies: the object that all pending replies of the broker share.
         now: the time on trio's clock.
     """
     return _Relay(steps, exchange, header, copy, replies).ask(now, partial(next, steps))

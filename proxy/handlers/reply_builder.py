@@ -1,7 +1,7 @@
 """Builds the encoded reply to a question from the copy.
 
-A cached reply is reused until the state changes from which it was built (`reply_cache`). `fallback_reasons`
-decides whether the question may be answered. `coordinator.answers` determines the contents of a reply.
+A cached reply is reused until the state from which it was built changes (`reply_cache`). `fallback_reasons` decides
+whether the question may be answered. `coordinator.answers` determines the contents of a reply.
 """
 
 from collections.abc import Collection, Hashable, Iterable
@@ -39,7 +39,8 @@ from group_sidecar.proxy.handlers.version_translation import operations
 
 DESCRIBE_APIS = frozenset({int(ApiKey.DESCRIBE_GROUPS), int(ApiKey.CONSUMER_GROUP_DESCRIBE)})
 MAX_DESCRIBED_GROUPS = 300
-"""Maximum number of groups that are described at a time. Requests that name more are left to the broker."""
+"""Maximum number of groups in a question that is decoded, unless the sidecar has added the question's version. A
+question about more groups is forwarded to the broker."""
 
 
 class ReplyBuilder:
@@ -51,8 +52,8 @@ class ReplyBuilder:
         authorization: whether the broker may have an authorizer.
         topic_ids: which topics the broker still has.
         settings: which hosts a reply contains.
-        traffic: counts the replies that were remembered.
-        limits: how large a reply may be, and how many are remembered.
+        traffic: counts the answers from the cache, and the bytes of the cache.
+        limits: how large a reply may be, and how many bytes the cache may have.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class ReplyBuilder:
         return self._versions.lacks_api(request.KEY) or self._versions.is_added_version(request.KEY, version)
 
     def build_uncached(self, request: Struct, version: int, at: float) -> bytes | None:
-        """Returns what `reply` returns, but without the cache and the limit on the size."""
+        """Does the same as `reply`, but without the cache and without the limit on the size."""
         return self._make(CachedRequest((request.KEY, version, b""), request), at)
 
     def _ids_are_fresh(self, question: CachedRequest, at: float) -> bool:

@@ -82,7 +82,7 @@ class ReplyRewriter:
         topic_names: learns the names of topics.
         settings: whether the clients' true hosts replace those in the broker's replies.
         limits: how much of a reply is read.
-        advertise: the address book of a gateway, or None if no address is rewritten.
+        advertise: returns the address that replaces a broker's; None if no address is rewritten.
 
     Attributes:
         relocated_apis: APIs in whose replies the copy's true hosts of members replace the broker's.

@@ -87,7 +87,10 @@ class PendingRewrite(PendingReply):
 
 
 class ApiVersionsRequests(RewrittenReplies):
-    """Handles ApiVersions. The sidecar answers a request that the broker would ignore, or in an unsupported version."""
+    """Handles ApiVersions.
+
+    The sidecar answers the request itself if the broker would ignore it (Kafka 0.9), or if its version is unknown.
+    """
 
     def __init__(
         self,
@@ -120,7 +123,7 @@ class TailRewriter:
     """Changes the replies of a gateway that end with addresses.
 
     Args:
-        advertise: the address book of the gateway.
+        advertise: returns the address that replaces a broker's.
         observer: logs replies that cannot be changed.
         traffic: counts replies that cannot be changed.
     """
@@ -135,7 +138,7 @@ class TailRewriter:
         return rewrite_held(api_key, version, frame, self._advertise)
 
     def editor(self, api_key: int, version: int, size: int) -> TailEditor:
-        """Returns what changes a long reply of `size` bytes while it is forwarded."""
+        """Returns the editor that changes a long reply of `size` bytes while the reply is forwarded."""
 
         def failed(error: Exception) -> None:
             self._traffic.decode_failed(api_key)

@@ -1,8 +1,8 @@
 """Handles the replies to writes that were forwarded undecoded.
 
-A write may change its group. The copy marks the group when the write is forwarded, and again when the reply arrives or
-is lost. Only the log shows how the group has changed. DeleteTopics has no group: the copy notes it only
-when the reply arrives or is lost.
+A write may change its group. The copy notes the write when it is forwarded, and again when the reply arrives or is
+lost. The group is then in doubt, because only the log shows how the group has changed. DeleteTopics has no group. The
+copy notes DeleteTopics only when the reply arrives or is lost.
 """
 
 from group_sidecar.codecs.api_registry import ApiKey
@@ -37,7 +37,7 @@ class UndecodedWrite(PendingNotice):
         return self._api_key
 
     def lost(self, now: float) -> None:
-        """Marks the group, because it is not known whether and how the broker carried out the request."""
+        """Notes the write in the copy, because the request's effect on the broker is not known."""
         copy, key = self._copy, self._api_key
         if key == _DELETE_TOPICS:
             copy.manager.note_topic_deletion(copy.epoch(now))

@@ -1,7 +1,7 @@
 """Handles requests that are not decoded although they change groups or offsets.
 
-These are the heartbeats of share groups and streams groups, of which only the group id is read, and DeleteTopics, which
-deletes committed offsets.
+These are the heartbeats of share groups and streams groups, and DeleteTopics. Only the group id of a heartbeat is read.
+DeleteTopics makes the broker delete committed offsets.
 """
 
 from group_sidecar.coordinator.wire import exchange_events
@@ -31,7 +31,7 @@ class NamedGroupWrites(ApiHandler):
 
 
 class TopicDeletions(ApiHandler):
-    """Handles DeleteTopics. When the reply arrives or is lost, offsets of any group may be about to change."""
+    """Handles DeleteTopics. When the reply arrives or is lost, the broker may soon delete offsets of any group."""
 
     def __init__(self, copy: CoordinatorCopy) -> None:
         super().__init__()

@@ -62,7 +62,10 @@ def translate(request: Struct, version: int, versions: BrokerVersions, authoriza
 
 
 def operations(request: DescribeGroupsRequest, authorization: Authorization) -> int:
-    """Returns a group's authorized operations if the broker cannot: all if it surely has no authorizer."""
+    """Returns a group's authorized operations for a broker that does not report them.
+
+    These are all operations if the client asks for them and the broker has no authorizer, otherwise OPERATIONS_UNKNOWN.
+    """
     everything = request.include_authorized_operations and not authorization.may_have_authorizer
     return group_replies.ALL_OPERATIONS if everything else group_replies.OPERATIONS_UNKNOWN
 

@@ -1,6 +1,6 @@
 """Accepts clients and connects each to its broker.
 
-- `acceptor`, `acceptor_thread`: accept a client and begin the connection to its broker, the latter in a thread
+- `acceptor`, `acceptor_thread`: accept a client and begin the connection to its broker, without and with a thread
 - `admission`: admits a client whose broker can be connected at once
 - `ports`: opens the listening sockets, or uses those that were passed to this process
 - `passed_sockets`: the sockets that a service manager or a predecessor has passed

@@ -216,7 +216,7 @@ cdef class AcceptorThread:
                 poll(waited, 2, -1)
                 continue
             elif errno == EINVAL or errno == EBADF:
-                return  # The listener was shut down by somebody else.
+                return  # Another process has shut down the listener, or the listener is closed.
             else:
                 record.failed = errno
             write(self.write_fd, &record, sizeof(record))

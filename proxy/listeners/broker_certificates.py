@@ -1,8 +1,9 @@
 """The certificates under which one listener connects to the broker, and the choice between them.
 
-A client's certificate ends at the sidecar. `upstream_tls.identities` maps its subject to a certificate that the broker
-knows. Each certificate has a TLS context of its own. A session of TLS belongs to a context, so a connection never
-resumes the session of another certificate, which would make the broker see the other user.
+The TLS of a client ends at the sidecar, so the broker never sees the client's certificate. `upstream_tls.identities`
+maps the certificate's subject to a certificate that the broker knows. Each of these certificates has a TLS context of
+its own. A TLS session belongs to a context, so a connection never resumes the session of another certificate. If it
+did, the broker would take the client for another user.
 """
 
 import socket
@@ -56,7 +57,7 @@ class BrokerCertificate:
 
         Args:
             upstream: a connected non-blocking socket. The caller keeps it.
-            host: the broker's host, whose name the broker's certificate must contain without a `server_name`.
+            host: the broker's host. If the settings have no `server_name`, the broker's certificate must contain it.
             client_host: the host of the client for which the sidecar connects.
 
         Raises:

@@ -17,7 +17,7 @@ def allowed_connections(limits: Limits) -> int:
     allows.
 
     The result is at most `limits.connections`. If the system allows fewer connections than an operator has configured,
-    a warning is logged. The default of `limits.connections` logs no warning.
+    a warning is logged. No warning is logged for the default of `limits.connections`.
     """
     needed = PER_CONNECTION * limits.connections + OTHER_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

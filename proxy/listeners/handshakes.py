@@ -29,7 +29,7 @@ _Done = TypeVar("_Done")
 
 
 class BrokerNotKnownYet(LookupError):
-    """A name is the name of a broker that the gateway does not know yet, for instance because it has just started."""
+    """A name belongs to a broker that the gateway does not know yet, for instance just after the gateway's start."""
 
 
 LeadsToBroker: TypeAlias = Callable[[str | None], bool]
@@ -106,7 +106,7 @@ class ListenerHandshakes:
     async def accept(
         self, descriptor: int, host: str, received: bytes, leads_to_broker: LeadsToBroker | None = None
     ) -> AcceptedEndpoint:
-        """Returns the endpoint of a client that has connected.
+        """Returns the endpoint of a client that has connected, after the TLS handshake if the listener has TLS.
 
         Args:
             descriptor: the client's non-blocking socket. If the function raises, the caller still owns it.
@@ -133,11 +133,11 @@ class ListenerHandshakes:
     async def connect(
         self, upstream: socket.socket, host: str, client_host: str, subject: str | None
     ) -> UpstreamEndpoint:
-        """Returns the endpoint of an established connection to a broker. Takes over the socket unless it raises.
+        """Returns the endpoint of an established connection to a broker, after the TLS handshake if there is one.
 
         Args:
-            upstream: a non-blocking socket.
-            host: the broker's host, whose name the certificate must contain if the settings have no `server_name`.
+            upstream: a non-blocking socket. If the function raises, the caller still owns the socket.
+            host: the broker's host. If the settings have no `server_name`, the broker's certificate must contain it.
             client_host: the host of the client for which the sidecar connects.
             subject: the subject of the client's certificate, or None.
 
@@ -197,7 +197,7 @@ async def _serve_handshake(
         # Bytes that are no ClientHello have no name. OpenSSL refuses them with a better reason.
         refused = leads_to_broker is not None and hello.is_client_hello and not leads_to_broker(name)
     except BrokerNotKnownYet:
-        # Without an alert, because clients give up after an alert, and retry after a close.
+        # No alert is sent: clients give up after an alert, but retry after a close.
         reason = f"the client asks for {asked}, and this broker is not known yet"
         raise HandshakeError(TlsFailure.SERVER_NAME, reason) from None
     if refused:

@@ -15,7 +15,7 @@ class NodePorts:
     Args:
         host: where the ports listen.
         first_port: the port of the broker with id 0. The next brokers have the next ports. 0 picks free ports.
-        strict: whether a broker gets no other port if its own one cannot be opened.
+        strict: whether `open` fails if a broker's own port cannot be opened. Otherwise the broker gets a free port.
         passed: the passed sockets by broker id.
 
     Attributes:
@@ -63,7 +63,7 @@ class NodePorts:
         return listen(wanted) if self._strict else _listen_near(wanted, node_id)
 
     def forget_failed(self, node_ids: Collection[int]) -> None:
-        """Forgets the failures of all brokers but these, which the cluster has."""
+        """Forgets the failures of brokers that the cluster no longer has. `node_ids`: the brokers of the cluster."""
         for node_id in self.failed.keys() - set(node_ids):
             del self.failed[node_id]
 

@@ -18,7 +18,7 @@ FIRST_PASSED_FD = 3
 
 
 class PassedSocket(NamedTuple):
-    """A socket that another process has passed, or gets. `name`: as in LISTEN_FDNAMES, empty if there is none."""
+    """A socket that one process passes to another. `name`: as in LISTEN_FDNAMES, empty if there is none."""
 
     name: str
     socket: socket.socket

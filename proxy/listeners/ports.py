@@ -53,7 +53,7 @@ class OpenPorts(NamedTuple):
             each.close()
 
     def unusable(self) -> list[str]:
-        """Returns the names of the listeners whose sockets the kernel accepts no clients for any more."""
+        """Returns the names of the listeners that have a socket which no longer listens."""
         return [name for name, sockets in self.listeners.items() if not all(map(is_listening, sockets))]
 
 
@@ -106,8 +106,8 @@ def sockets_to_pass(
 ) -> list[PassedSocket]:
     """Returns the listening sockets under the names by which `open_ports` of a successor finds them.
 
-    A socket that is bound to its configured address gets no name: the successor finds the socket by its address, so an
-    address that was changed in the settings counts. May block, because it resolves names.
+    A socket that is bound to its configured address gets no name. The successor finds it by its address, and does not
+    use it if the address was changed in the settings. The function may block, because it resolves names.
 
     Args:
         ports: the open ports.
@@ -171,7 +171,9 @@ def _take(unused: list[PassedSocket], chosen: list[PassedSocket]) -> list[socket
 
 
 def is_bound_to(sock: socket.socket, address: Address) -> bool:
-    """Whether a socket listens on an address. All wildcards are equal: systemd listens on `[::]` for a port alone."""
+    """Whether a socket listens on an address. All wildcard addresses count as equal, because systemd listens on `[::]`
+    if its settings name only a port.
+    """
     if not is_listening(sock):
         return False
     host, port = sock.getsockname()[:2]

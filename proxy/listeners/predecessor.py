@@ -1,7 +1,7 @@
 """The process whose ports this process takes over in a hot restart, as the successor sees it.
 
-A socket leads to the predecessor. The successor sends one byte when it serves clients. The socket ends when the
-predecessor has ended, for whatever reason.
+A pair of sockets connects both processes. The successor sends one byte when it serves clients. It reads the end of the
+stream when the predecessor has ended, for whatever reason.
 """
 
 import socket
@@ -37,5 +37,5 @@ class Predecessor:
                 while await channel.recv(1):
                     pass
             except OSError:
-                pass  # A broken connection means the same as its end.
+                pass  # An error of the socket also means that the predecessor has ended.
         self.gone.set()

@@ -1,7 +1,7 @@
-"""Accepts clients, and connects the clients whose broker takes time to connect.
+"""Accepts clients, and serves the clients that cannot be connected to their broker at once.
 
-A connection takes time if the broker's name must be resolved, or if the broker is far away or does not answer.
-`admission` admits all other clients at once.
+Connecting takes time if the broker's name must be resolved, if the broker is far away or does not answer, or if the
+listener has handshakes. `admission` admits all other clients at once.
 """
 
 import errno
@@ -40,8 +40,8 @@ CONNECT_SECONDS = 10.0
 EXHAUSTED_SECONDS = 0.2
 """How many seconds a port is paused when the system has no descriptor or memory for another connection."""
 THROTTLED_SECONDS = 0.05
-"""How many seconds at least a port is paused at `limits.accept_rate`, so that a high rate does not wake the process for
-each client."""
+"""The minimum number of seconds for which a port is paused when `limits.accept_rate` is reached. Without the minimum, a
+high rate would wake the process for each client."""
 UNREACHABLE = "the broker is unreachable"
 
 
@@ -103,7 +103,7 @@ class Server:
         self._accepts_no_more = trio.Event()
 
     def stop_accepting(self) -> None:
-        """Accepts no more clients. Those that were accepted are connected as long as `serve` runs."""
+        """Accepts no more clients. `serve` still connects the clients that were accepted, and then returns."""
         self._accepts_no_more.set()
 
     async def serve(self, listeners: list[socket.socket], port: ClientPort) -> None:
@@ -154,7 +154,8 @@ class Server:
     ) -> bool:
         """Admits clients. Returns False if the system has no resources for another one.
 
-        `take`: returns accepted clients, whose connections to this address of the broker have begun.
+        `take`: called with the broker's socket address or None, as in `Acceptor.take_accepted`. Returns the accepted
+        clients.
         """
         address, bucket = port.upstream(), self._admission.accept_bucket(port)
         target = self._admission.target(address, port)

@@ -1,8 +1,8 @@
 """The process that takes over the ports of this process in a hot restart, as the predecessor sees it.
 
-The successor gets its sockets as a service manager passes them (sd_listen_fds(3)). One more socket connects both
-processes (`predecessor`): the successor reports over it that it serves clients, and its end shows that a process has
-ended.
+The successor gets its sockets as a service manager passes them (sd_listen_fds(3)). One more pair of sockets connects
+both processes (`predecessor`). Over this connection, the successor reports that it serves clients. When one process
+ends, the other one reads the end of the stream.
 """
 
 import os
@@ -115,7 +115,8 @@ class Successor:
 def command_line() -> list[str]:
     """Returns the command line of this process.
 
-    If it runs a script, the script comes first: its first line names the interpreter, which may be a newer one.
+    If this process runs an executable script, the command line begins with the script, without the interpreter. The
+    script's first line names the interpreter, and may name another one after an upgrade.
     """
     interpreter, *arguments = sys.orig_argv
     script = Path(arguments[0]) if arguments else Path(interpreter)
@@ -151,7 +152,7 @@ async def start_successor(sockets: Callable[[], list[PassedSocket]], stop: trio.
         try:
             ready = await _ready_successor(await trio.to_thread.run_sync(sockets))
         except SuccessorFailed as error:
-            failed = error  # Out of the nursery, the exception would arrive in an exception group.
+            failed = error  # Raised inside the nursery, the exception would arrive in an exception group.
         nursery.cancel_scope.cancel()
     if failed:
         raise failed

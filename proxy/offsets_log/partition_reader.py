@@ -291,9 +291,9 @@ class PartitionReader:
             loads = self._is_current(reading) and not reading.loaded
             if loads and (reason := self._follower.overflowed(reading.number)):
                 self._fail(reading, reason)  # The bound was exceeded before the end was reached.
-            # If no partition has returned records, compaction has removed the records up to the end.
+            # A reply without any records shows that there are none up to the end: compaction has removed them.
             ended = data.high_watermark >= 0 and (nothing_fetched or reading.log.next_offset >= data.high_watermark)
-            # Not merged earlier during a load, because later records overwrite most of the earlier ones.
+            # During a load, records are merged only at the end, because later records overwrite most of the earlier.
             if self._is_current(reading) and (reading.loaded or ended):
                 await self._apply_replayed(reading)
         except DecodeError as error:

@@ -89,7 +89,8 @@ class OffsetsTail:
     def status(self) -> LogStatus:
         """Returns whether the log is read or why not, the partition count, and the broker's partitions by state.
 
-        If clients bypassed the sidecar, also how many, and whether answers rely on `answers.exclusive` again.
+        If commits or members bypassed the sidecar, the status contains how many, and whether answers may rely on
+        `answers.exclusive`. For failed partitions it contains the reasons.
         """
         partitions_by_state = {
             state: sorted(number for number, found in self._table.states.items() if found is state)
