@@ -26,7 +26,7 @@ UNHEALTHY = 1
 
 _ADMIN, _ACCESS, _CERTIFICATE = "admin", "admin_access", "certificate_file"
 _PREFIX = "group_sidecar__"
-"""How the names of environment variables with settings begin, in lower case."""
+"""The prefix of environment variables that contain settings, in lower case."""
 _LONGEST_REPLY = 64 * 1024
 
 
