@@ -152,8 +152,8 @@ def _exchange(port: AdminPort, path: str, until: float) -> bytes:
 def _with_tls(plain: socket.socket) -> socket.socket:
     """Returns an encrypted connection. The certificate is not checked.
 
-    The command sends no secret, and it asks a process of its own machine. With a check, an expired certificate, or a
-    file that has been renewed but is not in use yet, would end a sidecar that serves clients.
+    The command sends no secret, and asks a process of its own machine. A check would fail for an expired certificate,
+    and for a renewed file that is not in use yet. The orchestrator would then end a sidecar that serves clients.
     """
     import ssl
 
