@@ -240,6 +240,9 @@ def _group(figures: GroupFigures) -> Group:
 
 
 def _assignor(view: GroupView) -> str:
-    """Returns a group's assignor: the one that most members of a consumer group prefer, or else the view's protocol."""
+    """Returns the assignor that most members of a consumer group prefer, or else the view's protocol.
+
+    If members prefer several assignors equally, the result is the view's protocol too.
+    """
     named = view.consumer.assignors if view.consumer else ()
     return named[0] if len(named) == 1 else view.protocol

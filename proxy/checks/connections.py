@@ -35,7 +35,7 @@ class Result(NamedTuple):
     Attributes:
         key: the path of the key that the attempt is about.
         text: one line for people.
-        succeeded: whether the broker answered as the sidecar needs it.
+        succeeded: whether the broker gave the answer that the sidecar needs.
     """
 
     key: str

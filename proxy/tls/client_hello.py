@@ -6,7 +6,7 @@ for another name. So this module reads the name before OpenSSL gets the first by
 
 The thread of the data path reads the name, so the work is bounded: at most MAX_RECORDS records, at most MAX_EXTENSIONS
 extensions, and each byte is copied once. This module reports no fault, because OpenSSL gets all bytes afterwards and
-refuses malformed ones.
+refuses malformed bytes.
 """
 
 from typing import Final
