@@ -31,8 +31,8 @@ ARRAY_LINE_BYTES = 128 * 1024
 (`message.max.bytes`)."""
 
 _COUNTS = re.compile(rb'"count":([0-9]+),"emitted_at":"[^"]*","columns":')
-"""The number of records of an array line. In a JSON string, a quotation mark follows a backslash, so this text is never
-part of a string."""
+"""Finds the number of records in an array line. In a JSON string, a backslash precedes each quotation mark, so this
+text is never part of a string."""
 _NUMBERS = {
     body: [(column.name, column.note.minimum) for column in columns(body) if column.sql_type == "BIGINT"]
     for body in ARRAY_BODIES
@@ -40,7 +40,7 @@ _NUMBERS = {
 _TEXTS = {body: [column.name for column in columns(body) if column.sql_type == "STRING"] for body in ARRAY_BODIES}
 
 Row = tuple[Timestamp, Body]
-"""The columns of a record that an array line does not share: `observed_at`, and those of the record's kind."""
+"""The values of one record that the other records of its array line do not share: `observed_at`, and the body."""
 
 
 class Line(Protocol):
@@ -186,7 +186,7 @@ class ArrayBuilder:
 
         The result is one line, or several lines if one would exceed `ARRAY_LINE_BYTES`.
 
-        `envelope`: that of the line; `count` is the number of the collected records.
+        `envelope`: the envelope of one line with all collected records.
         """
         line = array_line(envelope, self.rows)
         self.rows = []

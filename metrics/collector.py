@@ -1,8 +1,8 @@
 """Builds all metrics at each scrape, so that removed groups have no series.
 
-The gauges of Prometheus' client library keep every label set that they ever had (client_python #1047). The metrics here
-do not. A scrape is a generator. Each of its steps takes less than a millisecond, and the sidecar forwards between the
-steps.
+The gauges of Prometheus' client library keep every label set that they ever had (client_python #1047). Here, each
+scrape builds new families. A scrape is a generator. Each of its steps takes less than a millisecond, and the sidecar
+forwards between the steps.
 """
 
 from collections import Counter, defaultdict

@@ -1,8 +1,8 @@
 """Declares every metric family of the sidecar: name, type, labels, HELP and level of detail.
 
 Rules from Prometheus' naming and instrumentation guides: base units, the unit before ``_total``, ``_total`` for
-counters only. No label contains a client id, a member id or a host. There is no broker label either: each sidecar
-belongs to one broker, so the broker is a label of the scrape target.
+counters only. No label contains a client id, a member id or a host. There is no broker label either: a sidecar beside
+one broker gets the broker as a label of the scrape target, and the metrics of a gateway are totals over its brokers.
 
 The module has more than 400 lines because it is the one list of all families.
 """
@@ -423,4 +423,4 @@ COLLECT_DURATION = _gauge(
 )
 
 FAMILIES: tuple[Family, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Family))
-"""All of them, in the order of this file."""
+"""All families, in the order of this file."""

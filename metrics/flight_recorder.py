@@ -101,7 +101,7 @@ class LastRebalance(NamedTuple):
 
 
 class FlightRecorder:
-    """Keeps the last facts of each group. Among facts of one kind, the least recently active group's are evicted first.
+    """Keeps the last facts of each group. Within each kind, facts of the least recently active group are evicted first.
 
     Args:
         max_bytes: the largest estimated size of all facts together; 0 keeps nothing.
@@ -187,7 +187,7 @@ class FlightRecorder:
         for group in reversed(self._by_kind[FactKind.REFUSALS].groups.values()):
             assert isinstance(group, GroupRefusals)
             if len(found) >= limit and (not found or group.last_at < found[0][0]):
-                break  # The other groups have been quiet for longer.
+                break  # The last refusals of the remaining groups are even older.
             for run in group:
                 if len(found) < limit or (found and run.at > found[0][0]):
                     keep = heappush if len(found) < limit else heappushpop

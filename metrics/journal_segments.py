@@ -126,7 +126,7 @@ class JournalSegments:
     Attributes:
         records_written: number of records written to the disk.
         records_dropped: number of dropped records by reason. `queue_full` drops the newest records, `over_size` and
-            `over_age` the oldest.
+            `over_age` drop the oldest.
         last_flush: time of the last write, in seconds since the epoch; 0 before the first write.
         failures: how often the disk failed.
         failure: the error of the last attempt; None if it succeeded.

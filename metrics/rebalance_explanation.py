@@ -1,7 +1,7 @@
 """Why a group rebalanced, in words.
 
-The module sums up a timeline over a span of time, as figures and sentences. An unknown cause is reported as unknown. If
-a part of the span is no longer kept, a figure is reported as a lower bound.
+The module sums up a timeline over a span of time, as figures and sentences. An unknown cause is reported as unknown. A
+figure is reported as a lower bound if the entries of a part of the span are no longer kept.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -140,7 +140,7 @@ def _causes(completed: Sequence[Cells], kept: Sequence[Cells]) -> list[_Cause]:
     departures = {cell["member_id"]: cell["how"] for cell in kept if cell["what"] == "member_gone"}
     for cell in reversed(completed):
         by, gone = cell["by"], cell["reason"] in (RebalanceReason.LEAVE, RebalanceReason.EXPIRED)
-        how = departures.get(by["member_id"], "") if by and gone else ""  # A member that joined may have left since.
+        how = departures.get(by["member_id"], "") if by and gone else ""  # A member that joined may have left later.
         named = tuple(by.get(name, "") for name in _NAMED) if by else None
         key = cell["cause"], named, _without_numbers(cell["said"]), how
         made = found.setdefault(key, _Cause(cell["cause"], cell["reason"], by, cell["said"], how))
@@ -150,7 +150,7 @@ def _causes(completed: Sequence[Cells], kept: Sequence[Cells]) -> list[_Cause]:
 
 
 def _without_numbers(said: str) -> str:
-    """Returns the reason without its variable part."""
+    """Returns a reason up to its first colon. The text after the colon may contain numbers that vary."""
     return said.partition(":")[0]
 
 

@@ -47,7 +47,7 @@ Observation = tuple[float, Body]
 _UNKNOWN_STATE_ERRORS = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 """Errors of groups whose current state is unknown."""
 RECORDS_PER_STEP = 50
-"""The number of records for array lines after which a snapshot lets other tasks run, which takes half a millisecond."""
+"""A snapshot lets other tasks run after this number of records for array lines, which take half a millisecond."""
 JOINED = "joined"
 """`change` in the record of a member that joined. For a member that left, `change` is a `Departure`."""
 
@@ -240,6 +240,9 @@ def _group(figures: GroupFigures) -> Group:
 
 
 def _assignor(view: GroupView) -> str:
-    """Returns a group's assignor: the one that most members of a consumer group prefer, or else the view's protocol."""
+    """Returns the assignor that most members of a consumer group prefer, or else the view's protocol.
+
+    If members prefer several assignors equally, the result is the view's protocol too.
+    """
     named = view.consumer.assignors if view.consumer else ()
     return named[0] if len(named) == 1 else view.protocol

@@ -6,8 +6,8 @@ the sidecar.
 
 A line of version 1 is a flat object with the columns of the envelope and the columns of the record's kind. If several
 kinds have the same column, its type is the same in all of them. So one schema reads every line. A line of version 2, an
-array line, has up to `ARRAY_RECORDS` records of one kind. Readers ignore unknown columns. A change that would mislead a
-reader that ignores it needs a new version.
+array line, has up to `ARRAY_RECORDS` records of one kind. Readers ignore unknown columns. If a reader would be misled
+because it ignores a change, the change needs a new version.
 
 ``python -m group_sidecar.metrics.records`` prints this contract as Markdown: docs/records.md.
 
@@ -162,7 +162,7 @@ class Rebalance(Body):
         ),
     ]
     duration_seconds: Annotated[
-        float, Note("Time from the first join to the last sync reply that the rebalance needed, in seconds.", 0)
+        float, Note("Time from the first join to the first SyncGroup reply of the generation, in seconds.", 0)
     ]
     members: Annotated[int, Note("Number of members.", 0)]
 

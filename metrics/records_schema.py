@@ -108,7 +108,7 @@ def _note(name: str) -> str:
 
 
 def _record() -> JsonSchema:
-    """Returns what applies to a line that is one record, besides what applies to every line."""
+    """Returns the rules for a line that is one record. `json_schema` adds the rules for every line."""
     observed_at = next(column for column in columns(Envelope) if column.name == "observed_at")
     return {
         "description": "A line that is one record.",
@@ -119,7 +119,7 @@ def _record() -> JsonSchema:
 
 
 def _array_line() -> JsonSchema:
-    """Returns what applies to a line with many records, besides what applies to every line."""
+    """Returns the rules for a line with many records. `json_schema` adds the rules for every line."""
     described = _properties(ArrayEnvelope)
     return {
         "description": f"A line with at most {ARRAY_RECORDS} records of one kind.",

@@ -1,6 +1,6 @@
 """The policies in force, and which requests each of them judges.
 
-`policy` decides from the setting `mode` whether a policy refuses requests or only reports them.
+The setting `mode` of each policy decides whether the policy refuses requests or only reports them.
 """
 
 from collections.abc import Iterable, Iterator

@@ -175,8 +175,8 @@ class GroupMaxSize(Policy):
         if caller and caller in occupancy.members:
             return ALLOW
         if not occupancy.certain and group.kind is GroupKind.CLASSIC:
-            # DescribeGroups reports a consumer group as Dead, so it confirms only classic groups. Consumer groups are
-            # judged by the observed traffic and the log.
+            # The reply of DescribeGroups can confirm only a classic group, because it reports a consumer group as Dead.
+            # Consumer groups are judged by the observed traffic and the log.
             return CONFIRM
         size = len(occupancy.members)
         return ALLOW if size < limit else self._refuse(size, limit, error_code=error_code)

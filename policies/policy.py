@@ -44,8 +44,8 @@ class Policy(ABC):
         name: the policy's name in metrics, records and the configuration.
         Settings: the class of the settings. Its docstring describes the policy's purpose in the configuration page.
         judged_apis: the keys of the APIs whose requests the policy judges.
-        depends_on_group: whether the verdict depends on the group. The policy then judges a request when its turn has
-            come, because earlier requests of the same connection may change the group.
+        depends_on_group: whether the verdict depends on the group. The policy then judges only when all earlier
+            requests of the same connection have their replies, because they may change the group.
         broker_error: the error code with which a broker refuses a request by the same rule.
         settings: the operator's settings.
     """
@@ -83,7 +83,7 @@ class Policy(ABC):
         Args:
             request: a request of one of the judged APIs.
             group: the request's group. If `depends_on_group` is false, the view may be empty.
-            principal: the client's user as Kafka writes it; empty if it is not known, as with PLAIN.
+            principal: the client's user as Kafka writes it; empty if it is not known, for instance with OAUTHBEARER.
         """
 
     def max_members(self, group: GroupView) -> int | None:

@@ -1,8 +1,8 @@
 """Chooses the bootstrap broker: the broker to which a gateway connects clients that come to its bootstrap address.
 
 An address at which a gateway finds the cluster may lead to any broker, for instance if it belongs to a load balancer.
-The copy of a coordinator is right only if all its clients are connected to the same broker. So the gateway connects
-clients to a broker's own address as soon as it knows the brokers.
+The gateway keeps one copy of the coordinator for each broker, so it must know to which broker a client is connected.
+Therefore the gateway connects clients to a broker's own address as soon as it knows the brokers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from group_sidecar.proxy.runtime.addresses import Address
 
 
 class BootstrapBroker:
-    """The broker with the lowest id of those that never failed, or else the one whose last failure was first.
+    """The broker with the lowest id among those that never failed. If all have failed: the one that failed longest ago.
 
     The choice changes if that broker fails, or if a broker with a lower id appears at an address that never failed.
 
@@ -37,7 +37,7 @@ class BootstrapBroker:
         if not self._nodes:
             return min(self.servers, key=self._skipped_at)
         among = len(self._nodes), self._failures
-        if among != self._chosen_among:  # It is called for each client, and a cluster may have a thousand nodes.
+        if among != self._chosen_among:  # This runs for each client, and a cluster may have a thousand nodes.
             self._chosen = min(sorted(self._nodes), key=lambda node_id: self._skipped_at(self._nodes[node_id]))
             self._chosen_among = among
         return self._nodes[self._chosen]
@@ -47,7 +47,7 @@ class BootstrapBroker:
         return list(dict.fromkeys((self.address, *self.servers)))
 
     def skip(self, address: Address) -> None:
-        """Notes that an address cannot be reached. Of all addresses, it is now the last choice."""
+        """Notes that an address cannot be reached. The address becomes the last choice."""
         self._failures += 1
         candidates = set(self._nodes.values() or self.servers)
         self._skipped = {each: at for each, at in self._skipped.items() if each in candidates}

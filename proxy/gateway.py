@@ -67,7 +67,7 @@ class Gateway:
 
     Attributes:
         was_asked: set when the first attempt to learn the cluster's nodes has ended. No client is accepted before,
-            because the gateway would not know which broker it is connected to.
+            because the gateway would not know to which broker it connects the client.
         unreachable: the address at which the last attempt to learn the nodes failed. None if the attempt succeeded, or
             if a broker was reached and refused the sidecar's own connection.
     """
@@ -150,7 +150,10 @@ class Gateway:
         return port._replace(by_name=partial(self._port_by_name, port)) if self._settings.one_port else port
 
     def reachability_changed(self, address: Address, is_reachable: bool) -> None:
-        """Called when a client's broker connection has failed, and when it is established again after that."""
+        """Notes that a client's connection to a broker has failed, or was established again after a failure.
+
+        After a failure, the address of the broker is the last choice for a bootstrap broker.
+        """
         if not is_reachable:
             self._skip(address)
 
@@ -158,8 +161,8 @@ class Gateway:
         """Opens the ports of all nodes once, for clients that know these ports from before a restart.
 
         After that, watches the bootstrap broker. If it is unreachable, chooses another one, and asks for the nodes
-        again, because all of them may have got other addresses. A client's failed connection also changes the choice,
-        but no client may come while the gateway is not ready. Never returns.
+        again, because all of them may have got other addresses. A client's failed connection also changes the choice.
+        But this task cannot rely on clients, because none may come while the gateway is not ready. Never returns.
         """
         while True:
             if not self._nodes_are_open or self.unreachable or self._leave_lost_broker():
@@ -167,7 +170,8 @@ class Gateway:
                     await self._learn_nodes()
                 finally:
                     self.was_asked.set()
-            # If `_unnamed` is set, only a client's connection shows under which address that broker has a copy.
+            # If `_unnamed` is set, one broker has its copy under a configured address. Only a client's connection can
+            # show whether that broker is the bootstrap broker, so no copy is created here.
             if self._nodes_are_open and self.unreachable is None and self._unnamed is None:
                 self._broker_at(self._bootstrap.address)
             await trio.sleep(self._attempts.pause() if self._is_refused else NODES_SECONDS)
@@ -190,7 +194,7 @@ class Gateway:
             log.warning("another bootstrap broker", address=now, before=str(before), times=times)
 
     async def _learn_nodes(self) -> None:
-        """Asks the cluster for its nodes, and opens their ports. Closes the passed ports of nodes that it lacks."""
+        """Asks the cluster for its nodes, and opens their ports. Closes the passed ports of nodes that are gone."""
         unreachable, is_refused = self.unreachable, False
         for address in self._bootstrap.to_ask():
             try:
@@ -223,7 +227,7 @@ class Gateway:
         raise BrokerUnreachable(f"{address} names no brokers")  # It may be about to join the cluster.
 
     def _open_listed(self, nodes: Sequence[Node]) -> None:
-        """Opens the ports of the nodes that the cluster has. The others are the last choice for new clients."""
+        """Opens the ports of the cluster's nodes. Known addresses of other nodes become the last choice for clients."""
         if self._open_all(nodes):
             self._nodes_are_open = True
             self._node_ports.close_unused()
@@ -235,10 +239,12 @@ class Gateway:
             log.warning("the cluster cannot be asked for its nodes", cause=str(error), times=times)
 
     def _port_by_name(self, bootstrap: ClientPort, server_name: str | None) -> ClientPort | None:
-        """Returns the port to which a name leads at the only port of a gateway, or None if it leads to no broker.
+        """Returns the port for a client that asks for a name, or None if the name leads to no broker.
+
+        Used if all brokers share one port.
 
         Raises:
-            BrokerNotKnownYet: the name is that of a broker which the gateway does not know.
+            BrokerNotKnownYet: the name belongs to a broker that the gateway does not know yet.
         """
         if server_name in self._settings.bootstrap_names:
             return bootstrap
@@ -256,11 +262,13 @@ class Gateway:
         return ClientPort(self._listener.counters, upstream, self._session_at, self._listener.handshakes)
 
     def _session_at(self, origin: Origin, address: Address, peer: Address) -> Session:
-        """Returns a session of a client of the broker at an address. `peer`: where the broker connection leads.
+        """Returns a session for a client of the broker at an address.
+
+        `peer`: the address to which the socket of the broker connection is connected.
 
         Raises:
-            NotServed: it is not known which broker this is. The cluster was unreachable when the client was accepted,
-                or the brokers' own addresses have become known since then.
+            NotServed: the gateway does not know which broker has the address. The cluster was unreachable when the
+                client was accepted, or the brokers' own addresses have become known since then.
         """
         upstreams = self._address_book.upstreams
         if address in self._bootstrap.servers and address not in upstreams.values():
@@ -294,11 +302,13 @@ class Gateway:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether an address that does not name the nodes may nevertheless lead to a broker that serves clients.
+    """Whether an address may lead to a broker that serves clients, although the request for the nodes failed.
 
-    A load balancer that reaches no broker may accept a connection, and close it or never answer.
+    `error`: why the request failed. A load balancer that reaches no broker may accept a connection, and close it or
+    never answer. The result is then False.
     """
     if isinstance(error, BrokerClosed):
-        # Nothing was answered on a plain connection. After an answer, the broker may require SASL.
+        # "TLS" means that a plain connection was closed without any answer. If it was closed after an answer, the
+        # broker may require SASL.
         return error.may_require != "TLS"
     return not isinstance(error, BrokerUnreachable | BrokerTimeout)

@@ -90,7 +90,9 @@ class HandOver:
                 log.info("the predecessor has ended")
 
     async def wait_for_copies(self, are_loaded: Callable[[], bool]) -> None:
-        """Waits until this process may accept clients, at most LOAD_SECONDS. Without a predecessor, returns at once.
+        """Waits until the copies are loaded, and then sets `may_accept`. Waits at most LOAD_SECONDS.
+
+        The wait also ends when the predecessor ends. Without a predecessor there is no wait.
 
         `are_loaded`: returns whether the copies are loaded.
         """
@@ -111,7 +113,8 @@ class HandOver:
     async def start_successor(self, stop: trio.Event) -> None:
         """Starts a successor, and sets `stop` when the successor serves clients. Never raises.
 
-        If the successor fails, or if `stop` is set meanwhile, the successor is ended. A failure is counted and logged.
+        During a start, a stop or another hand-over, this method only logs a warning. If the successor fails, or if
+        `stop` is set meanwhile, the successor is ended. A failure is counted and logged.
         """
         is_serving = self.predecessor_gone.is_set() and self.may_accept.is_set() and not stop.is_set()
         if self._is_starting_successor or not is_serving:

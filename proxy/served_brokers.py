@@ -49,7 +49,7 @@ class ServedBroker:
 
     @classmethod
     def create(cls, state: BrokerState, config: Config, listeners: Iterable[ListenerCounters]) -> "ServedBroker":
-        """Creates the parts that work with what is known of a broker. `start` runs them."""
+        """Creates the parts of a broker that use its state. `start` runs them."""
         reply_builder = make_reply_builder(state)
         log = config.offsets_log
         tail = (
@@ -81,7 +81,7 @@ class ServedBroker:
         tasks.start_soon(self._shrink_alone, supervisor, alone)
 
     async def _shrink_alone(self, supervisor: Supervisor, alone: trio.Event) -> None:
-        """Removes members of groups over their limit, which only one sidecar of a broker may do."""
+        """Removes members of groups over their limit, as soon as no predecessor runs. Only one process may do so."""
         state = self.state
         await alone.wait()
         await shrink_forever(state.copy, state.active_policies, state.own_connections, supervisor)
@@ -127,7 +127,7 @@ class ServedBrokers:
         return [broker.state.copy for broker in self]
 
     def managers(self) -> list[GroupMetadataManager]:
-        """Returns the groups of each broker."""
+        """Returns the group metadata manager of each broker's copy."""
         return [copy.manager for copy in self.copies()]
 
     def tables(self) -> list[TableSize]:

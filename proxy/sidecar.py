@@ -108,7 +108,7 @@ class Sidecar:
         predecessor: the process whose ports this sidecar takes over, or None.
 
     Attributes:
-        hand_over: the state of a restart in which another process takes over from this one, or this one from another.
+        hand_over: the state of a hot restart, in which one process takes over from another.
     """
 
     def __init__(
@@ -455,7 +455,7 @@ class Sidecar:
 
     @property
     def _is_accepting(self) -> bool:
-        """Whether clients are accepted: not before the copies of a successor are loaded, and not after a stop."""
+        """Whether this process accepts clients. False before a successor has loaded its copies, and after a stop."""
         return self.hand_over.may_accept.is_set() and not self._stop.is_set()
 
     def _readiness(self) -> Readiness:

@@ -2,7 +2,8 @@
 
 Everything is read-only except the reload, which reads the operator's own file again. /healthz, /livez, /readyz and
 /startupz answer every client. /metrics also answers every client, unless `admin_access.metrics` is `guarded`. With
-`metrics.detail` of `group` or finer, the metrics contain the names of groups. The package knows no Kafka connections.
+`metrics.detail` of `group` or finer, the metrics contain the names of groups. The package opens no connections to
+brokers.
 
 - `app`, `access`, `guess_limit`: the routes, who may use them, and how many wrong tokens a client may send
 - `health`: the endpoints for orchestrators

@@ -1,4 +1,4 @@
-"""The model of the settings in the JSON under /api/v1/. It follows from the settings' own declarations."""
+"""The model of the settings in the JSON under /api/v1/. It is made from the declarations of the settings."""
 
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin

@@ -66,7 +66,7 @@ class _AdminListener:
         self._guard = partial(supervisor.guard, Task.ADMIN)
         self._log_throttle = LogThrottle()
         self._connections: dict[trio.CancelScope, HttpConnection | float] = {}
-        """The connections. Until the TLS handshake is complete, the value is the time of accept."""
+        """The connections by cancel scope. Until the TLS handshake is complete, the value is the time of accept."""
 
     async def run(self) -> None:
         """Accepts connections until cancelled. Raises OSError if the listening socket is unusable."""

@@ -1,8 +1,8 @@
 """The HTML pages about the groups and the sidecar, for an operator who is on call.
 
 The paths are /, /group, /refusals, /status and /static/. Links are relative, so that the pages also work under a path
-of a reverse proxy. A page depends only on its address, so it can be bookmarked. Pages work without JavaScript, whose
-only purpose is to reload them.
+of a reverse proxy. A page depends only on its address, so it can be bookmarked. Pages work without JavaScript. The
+script only reloads a page, and applies the filter while the user types.
 """
 
 import time

@@ -44,7 +44,7 @@ class Mark:
     """An event at one moment.
 
     Attributes:
-        kind: decides shape and colour: a rebalance's reason, how a member left, "refused", "audited" or "failed".
+        kind: decides shape and colour: a rebalance's reason, how a member left, or another word of `kind`.
         event: the name of the timeline entry, for a link to its sentence.
     """
 

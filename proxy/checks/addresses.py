@@ -100,7 +100,7 @@ def check_addresses(config: Config, resolutions: Resolutions) -> Iterator[Findin
 
 
 def check_overlaps(config: Config, resolutions: Resolutions) -> Iterator[Finding]:
-    """Finds addresses on which the sidecar cannot listen, because it already does for another key. These are faults."""
+    """Finds addresses on which the sidecar cannot listen, because the address of another key overlaps (a fault)."""
     earlier: dict[str, Address] = {}
     for key, address in listening_addresses(config).items():
         for other_key, other in earlier.items():

@@ -27,11 +27,11 @@ from group_sidecar.proxy.tls.contexts import (
 )
 
 SOON = timedelta(days=30)
-"""How long before it expires a certificate is worth a warning. Certificates of ACME are renewed 30 days before."""
+"""A certificate that expires within this time is worth a warning. ACME certificates are renewed 30 days before."""
 
 
 class _Section(NamedTuple):
-    """A section of the settings with files of TLS.
+    """A section of the settings with TLS files.
 
     Attributes:
         key: the path of the section.
@@ -175,9 +175,10 @@ def _check_validity(key: str, file: Path, certificates: list[x509.Certificate], 
 
 
 def _check_names(config: Config) -> Iterator[Finding]:
-    """Warns of listeners' certificates that clients refuse for their names.
+    """Warns of listeners' certificates that clients refuse because of the names in them.
 
-    In mode sidecar, the broker decides which name clients use. So the listener's own certificate only needs names.
+    In mode sidecar, the broker decides which name clients use. So this function only checks that the listener's own
+    certificate contains any name.
     """
     for index, listener in enumerate(config.listeners):
         if listener.tls is None:

@@ -35,7 +35,7 @@ class Result(NamedTuple):
     Attributes:
         key: the path of the key that the attempt is about.
         text: one line for people.
-        succeeded: whether the broker answered as the sidecar needs it.
+        succeeded: whether the broker gave the answer that the sidecar needs.
     """
 
     key: str
@@ -181,7 +181,7 @@ async def _ask_for_log(client: KafkaClient) -> str:
     if not found.epochs:
         return f"; {OFFSETS_TOPIC} does not exist yet"
     partition, epoch = next(iter(found.epochs.items()))
-    # A broker checks the right first. Other errors are of no interest, for instance if it does not lead the partition.
+    # A broker checks the right first, so other errors such as NOT_LEADER_OR_FOLLOWER do not matter.
     position = FetchPosition(partition, epoch, 0)
     fetched = await fetch(client, OFFSETS_TOPIC, [position], size=1, wait=0)
     if any(each.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED for each in fetched):

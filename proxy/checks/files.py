@@ -14,7 +14,7 @@ from group_sidecar.proxy.tls.contexts import file_fault
 
 
 def check_secrets(config: Config) -> Iterator[Finding]:
-    """Checks that each file of a secret has one, and that other users of this machine cannot read it."""
+    """Checks that each secret's file contains a secret, and that other users of this machine cannot read it."""
     sasl, access = config.own_connection.sasl, config.admin_access
     if sasl is not None:
         yield from _check_secret("own_connection.sasl.password_file", sasl.password_file, secret_in)
@@ -85,6 +85,6 @@ def _exists(path: Path) -> bool:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # The path exists, as far as can be known.
+    except OSError:  # Such an error does not show that the path is missing.
         return True
     return True

@@ -1,7 +1,7 @@
 """Reads the properties file of `--command-config`: Kafka's client properties for TLS and SASL.
 
-Like Kafka's tools, the module ignores unknown properties, and removes blanks around values. Values appear in no error,
-except those that cannot be secret.
+Like Kafka's tools, the module ignores unknown properties, and removes blanks around values. An error repeats a value
+only if the value cannot be secret.
 """
 
 import os
@@ -64,7 +64,7 @@ class ClientProperties:
 
 
 NO_PROPERTIES = ClientProperties()
-"""What an empty file means."""
+"""The properties of an empty file."""
 
 
 def read_client_properties(file: Path) -> ClientProperties:

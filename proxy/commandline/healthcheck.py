@@ -26,7 +26,7 @@ UNHEALTHY = 1
 
 _ADMIN, _ACCESS, _CERTIFICATE = "admin", "admin_access", "certificate_file"
 _PREFIX = "group_sidecar__"
-"""How the names of environment variables with settings begin, in lower case."""
+"""The prefix of environment variables that contain settings, in lower case."""
 _LONGEST_REPLY = 64 * 1024
 
 
@@ -152,8 +152,8 @@ def _exchange(port: AdminPort, path: str, until: float) -> bytes:
 def _with_tls(plain: socket.socket) -> socket.socket:
     """Returns an encrypted connection. The certificate is not checked.
 
-    The command sends no secret, and it asks a process of its own machine. With a check, an expired certificate, or a
-    file that has been renewed but is not in use yet, would end a sidecar that serves clients.
+    The command sends no secret, and asks a process of its own machine. A check would fail for an expired certificate,
+    and for a renewed file that is not in use yet. The orchestrator would then end a sidecar that serves clients.
     """
     import ssl
 

@@ -114,8 +114,8 @@ def _print_problems(problems: Iterable[Exception]) -> int:
 def run(question: Callable[[], Awaitable[T]]) -> T:
     """Runs a query with trio. Ctrl-C cancels the query first, and then raises KeyboardInterrupt.
 
-    Without this, Python could raise KeyboardInterrupt anywhere: in a finalizer, where it is lost, or inside a
-    coroutine, which then prints a warning.
+    Without the cancellation, Python could raise KeyboardInterrupt anywhere: in a finalizer, where it is lost, or inside
+    a coroutine, which then prints a warning.
     """
     return trio.run(_interruptible, question)
 

@@ -1,7 +1,7 @@
 """Queries the admin ports of several sidecars at once over HTTP, and merges their answers.
 
 The sidecar of a group's coordinator knows the group. After the coordinator has moved, two sidecars may report the group
-for a while. A copy that can answer for the group wins, and among equal copies the one with the later generation.
+for a while. A copy that can answer for the group wins, then a copy that knows all members, then the later generation.
 """
 
 import os
@@ -99,8 +99,8 @@ class SidecarQueries:
         urls: the admin ports.
         timeout: seconds to wait for each reply.
 
-    The methods raise NoAnswer if no sidecar has an answer. It contains a SidecarError for each sidecar that failed, and
-    GroupNotFound if the other sidecars do not know the group.
+    The methods raise NoAnswer if no sidecar has an answer. NoAnswer contains a SidecarError for each sidecar that
+    failed, and GroupNotFound if the other sidecars do not know the group.
     """
 
     http: httpx.AsyncClient
@@ -367,7 +367,7 @@ def _url_label(url: str) -> str:
 
 
 async def _mismatch(url: str) -> str:
-    """Returns what a port speaks if it is another protocol than that of the URL, or an empty text."""
+    """Returns a clause about the protocol of a port if it differs from that of the URL, otherwise an empty text."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname is None:
         return ""

@@ -41,8 +41,8 @@ def print_fields(fields: Cells) -> None:
 def print_table(headings: Sequence[str], rows: Sequence[Cells]) -> None:
     """Prints aligned columns, one line for each row.
 
-    On a terminal the table is folded to the terminal's width, and columns without any value are left out. Columns of
-    `_OPTIONAL_COLUMNS` are always left out without a value.
+    On a terminal the table is folded to the terminal's width, and columns without any value are left out. Elsewhere,
+    only columns of `_OPTIONAL_COLUMNS` are left out if they have no value.
     """
     cells = {heading: [format_cell(row[heading]) for row in rows] for heading in headings}
     for heading in _OPTIONAL_COLUMNS.intersection(cells):

@@ -100,6 +100,6 @@ def _figure(explanation: Mapping[str, Any], name: str) -> object:
 def _known_since(forgotten: Mapping[str, str | None], utc: bool) -> Cells:
     """Returns the time from which on all events are known.
 
-    It is shown if earlier events of the requested time were evicted or happened before a sidecar's start.
+    The command prints the time only if a figure is a lower bound.
     """
     return {"ALL-KNOWN-SINCE": format_time(max(filter(None, forgotten.values()), default=None), utc)}

@@ -61,7 +61,7 @@ def _default_id(settings: dict[str, Any]) -> str:
 
 
 class Config(BaseSettings):
-    """All settings. Unknown keys are refused, and nothing changes once it is read."""
+    """All settings. Unknown keys are refused. The values never change: a reload makes a new `Config`."""
 
     model_config = SettingsConfigDict(
         extra="forbid",
@@ -179,9 +179,10 @@ class Config(BaseSettings):
         return own.model_copy(update={"tls": upstream_tls})
 
     def sidecar_connects_like_clients_of(self, listener: Listener) -> bool:
-        """Whether the sidecar's own connection uses a listener's upstream address as its clients do, without SASL.
+        """Whether the sidecar's own connection leads to a listener's upstream address, without SASL.
 
-        The sidecar then learns from its own connection whether the broker's listener requires SASL.
+        The result is False if the own connection uses TLS but the connections of the listener's clients do not. If the
+        result is True, the sidecar learns from its own connection whether the broker's listener requires SASL.
         """
         own = self.own_connection
         same_address = (own.address or self.broker_address) == listener.upstream

@@ -106,8 +106,8 @@ def _changes(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
 def _values(section: BaseModel, above: str = "", listed: bool = False) -> Iterator[tuple[str, tuple[Any, bool]]]:
     """Yields the key and value of each plain setting, and whether it was set explicitly.
 
-    Null counts as unset. But in a section of a list an explicit null counts as a value, because an unset key there
-    takes its value from elsewhere.
+    Null counts as unset. But in a section of a list an explicit null counts as a value. For instance, `limit: null` in
+    an override means no limit, and without the key the limit of the policy applies.
     """
     for name in type(section).model_fields:
         value, key, is_set = getattr(section, name), above + name, name in section.model_fields_set

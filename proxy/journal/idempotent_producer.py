@@ -170,7 +170,7 @@ class IdempotentProducer:
         return BatchPacker(tuple(self._taken), self._key, self._limit)
 
     def hold(self, encoded_records: EncodedRecords) -> None:
-        """Makes the encoded lines, which are the first of the taken lines, the next batch.
+        """Makes the encoded lines the next batch. They must be the first of the taken lines.
 
         The other taken lines are queued again.
         """

@@ -112,7 +112,7 @@ class TopicWriter:
         return self._producer.records_dropped
 
     def append(self, line: Line) -> None:
-        """Queues a line. Drops the oldest ones when the queue is full. Never waits."""
+        """Queues a line. Drops the oldest lines while the queue is full. Never waits."""
         self._producer.append(line)
         self._wakeup.set()
 

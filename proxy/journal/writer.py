@@ -28,7 +28,7 @@ from group_sidecar.proxy.runtime.shared_snapshot import run_in_slices
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 
 RECORDS_AT_ONCE = 50
-"""The number of records that are made before other tasks run, which takes half a millisecond."""
+"""The number of records that are made before other tasks run. Making them takes half a millisecond."""
 RECORDS_WRITTEN_AT_ONCE = 1_000
 """The number of records that are made before the writer writes to the folder and waits for room in the topic's
 queue."""
@@ -72,8 +72,9 @@ class JournalWriter:
     def write_fact(self, fact: Fact, now: float) -> None:
         """Queues records of a fact. Never waits. `now`: seconds since the epoch.
 
-        A fact before `run` becomes a record when `run` begins. So no record of a successor is older than the last one
-        of its predecessor. If more than MAX_KEPT_FACTS wait, the outlets queue their records, and count what they drop.
+        A fact before `run` is kept, and becomes a record when `run` begins. So no record of a successor is older than
+        the last one of its predecessor. While MAX_KEPT_FACTS facts are kept, the records of further facts go to the
+        queues of the outlets, which count dropped records.
         """
         if self._is_running or len(self._kept_facts) >= MAX_KEPT_FACTS:
             self._queue_records(fact, now)
@@ -104,9 +105,8 @@ class JournalWriter:
     ) -> None:
         """Writes a snapshot and the queued records at every interval, until cancelled.
 
-        Then writes the remaining records and closes the segment.
-
-        Records that are not in the topic after a few seconds are lost.
+        When cancelled, writes the remaining records and closes the segment. Records that are then not in the topic
+        after a few seconds are lost.
 
         Args:
             sources: the state that snapshots are made of.

@@ -8,11 +8,11 @@ LIBRARIES = (
     "group_sidecar.proxy.dataplane.session",
     "group_sidecar.proxy.listeners.acceptor_thread",
 )
-"""A module of each library. mypyc compiles all its modules into one library, for which `session` stands."""
+"""One module of each compiled library. mypyc compiles many modules into one library, which contains `session`."""
 
 
 def uncompiled_modules() -> list[str]:
-    """Returns the names of those `LIBRARIES` that are not compiled. Python code then does the same, but slower."""
+    """Returns the names of the `LIBRARIES` that are not compiled. Their modules run as Python code, which is slower."""
     return [name for name in LIBRARIES if not _is_compiled(name)]
 
 

@@ -38,7 +38,7 @@ class EventLog:
 
     A line about a client that bypasses the sidecar is written at most once in `DOUBT_SECONDS` for each group.
 
-    A line contains the number of events that it stands for. The flight recorder contains every event.
+    A line contains the number of events that it stands for. The flight recorder keeps the single events of groups.
     """
 
     def __init__(self, log_throttle: LogThrottle | None = None) -> None:

@@ -9,7 +9,7 @@ addresses, which clients choose."""
 
 
 class LogThrottle:
-    """Lets a repeated line be logged at most once in `every` seconds for each cause, with the number of occurrences.
+    """Allows a repeated line at most once in `every` seconds for each cause, with the number of occurrences.
 
     Args:
         every: seconds of silence after a line.

@@ -47,7 +47,7 @@ class Scraper:
     async def exposition(self, accept: str) -> tuple[bytes, str]:
         """Returns all metrics in the format that an Accept header requests, and the content type.
 
-        If several callers wait, the first gets one scrape, and all others share the next scrape.
+        Callers that arrive during a scrape share the next scrape, if they request the same format.
         """
         chosen, asked_at = choose_format(accept), trio.current_time()
         async with self._lock:

@@ -1,7 +1,7 @@
 """A token bucket, which limits how often something happens and allows short bursts."""
 
 _ROUNDING = 1e-9
-"""A token that lacks less than this share is whole. Sums of times are not exact."""
+"""A token counts as whole if less than this share of it is missing, because sums of times are not exact."""
 
 
 class TokenBucket:

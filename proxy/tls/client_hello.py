@@ -1,12 +1,12 @@
 """The ClientHello, the first message of a client, and the server name in it (SNI).
 
-The name chooses the certificate, and each certificate has a TLS context of its own. So the name must be known before
-OpenSSL gets the first byte: OpenSSL looks for a session that the client may resume before it reports the name. A
-client could otherwise resume the session of one name and ask for another name.
+The name chooses the certificate, and each certificate has a TLS context of its own. OpenSSL looks for a session to
+resume before it reports the name. If OpenSSL got the bytes first, a client could resume the session of one name and ask
+for another name. So this module reads the name before OpenSSL gets the first byte.
 
 The thread of the data path reads the name, so the work is bounded: at most MAX_RECORDS records, at most MAX_EXTENSIONS
-extensions, and each byte is copied once. OpenSSL gets all bytes anyway and refuses what is wrong, so no fault is
-reported here.
+extensions, and each byte is copied once. This module reports no fault, because OpenSSL gets all bytes afterwards and
+refuses malformed bytes.
 """
 
 from typing import Final

@@ -98,7 +98,8 @@ class ReloadingContext:
     def _made(self) -> tuple[ssl.SSLContext, float | None]:
         """Returns a new context, and when its certificate expires.
 
-        OpenSSL accepts more forms of a certificate than the parser that finds the expiry. TLS works with these too.
+        OpenSSL accepts more forms of a certificate than the parser that finds the expiry. If only the parser fails, the
+        expiry is None.
         """
         context, file, expiry = self._make(), self._certificate_file, None
         if file is not None:

@@ -19,13 +19,13 @@ class FairThreads:
 
     def __init__(self, max_threads: int) -> None:
         self._free = max_threads
-        self._limiter = trio.CapacityLimiter(max_threads)  # No task waits for it: this class counts the threads.
+        self._limiter = trio.CapacityLimiter(max_threads)  # No task waits for it, as this class counts threads.
         self._waiting: OrderedDict[str, trio.lowlevel.ParkingLot] = OrderedDict()
         """The waiting tasks of each address, in the order of the next turns. An address whose tasks were all cancelled
         stays until its turn."""
 
     async def run(self, address: str, function: Callable[[*_Arguments], _Result], *arguments: *_Arguments) -> _Result:
-        """Runs a function in a thread when it is the turn of an address. Returns or raises what the function does.
+        """Runs a function in a thread when it is the turn of an address. Returns its result, or raises its exception.
 
         A function that has begun is not cancelled.
         """

@@ -1,8 +1,8 @@
 """A TLS handshake over a non-blocking socket, before the data path takes over.
 
 A worker thread does the arithmetic of a handshake, which takes about a millisecond. The thread of the data path goes on
-meanwhile, because OpenSSL releases Python's lock. At most HANDSHAKE_THREADS handshakes compute at a time, so a flood of
-handshakes leaves the processors to the data path. Client addresses share the threads in turn, so the flood of one
+meanwhile, because the `ssl` module releases the GIL. At most HANDSHAKE_THREADS handshakes compute at a time, so a flood
+of handshakes leaves the processors to the data path. Client addresses share the threads in turn, so the flood of one
 address does not delay the handshakes of another one.
 
 Until a client's ClientHello is complete, the sidecar keeps only its bytes. OpenSSL's state takes more memory.

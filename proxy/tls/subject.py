@@ -77,7 +77,7 @@ def _content(element: bytes) -> bytes:
 
 
 def _parts(content: bytes) -> list[bytes]:
-    """Returns the elements of DER that lie in the content of another one."""
+    """Returns the DER elements in the content of another element."""
     return [*_split(content)]
 
 
