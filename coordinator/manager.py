@@ -496,5 +496,5 @@ def _lacks_instance_ids(event: GroupDescribed) -> bool:
 
 
 def _listed_form(group: Group) -> tuple[object, ...]:
-    """Returns the values that decide how a group is listed and that may change without a counted change."""
+    """Returns the values that decide how a group is listed and that may change while `Group.changes` stays the same."""
     return group.kind, group.state, len(group.joins)

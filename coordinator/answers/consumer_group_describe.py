@@ -68,9 +68,8 @@ def consumer_group_describe(
             (KAFKA-20431). Kafka 4.3.1 includes them; 4.2.0 does not. None if the broker's behaviour is not known.
 
     Returns:
-        The reply, or None if a needed value is not known. Such values are a topic's name, which of several assignors
-        the broker chooses, whether it reports partitions that are being revoked, and the client's authorized
-        operations.
+        The reply, or None if a needed value is not known: the name of a topic, the assignor, whether the broker reports
+        partitions that are being revoked, the client's authorized operations, or the error for an empty group id.
     """
     if request.include_authorized_operations:
         return None

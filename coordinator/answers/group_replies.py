@@ -243,7 +243,7 @@ def _topics(
             return None
         offsets = [group.offsets.get((name, p), NO_OFFSET) for p in partitions]
         if topics is None and any(offset is NO_OFFSET for offset in offsets):
-            return None  # The log has a topic's name that is not UTF-8, and its decoded form is no key of the log.
+            return None  # The topic's name in the log is not UTF-8, so the decoded name is no key of the log.
         if version >= LEADER_EPOCH_SINCE and not all(offset.epoch_known for offset in offsets):
             return None
         response_partitions = tuple(map(_partition, partitions, offsets))

@@ -43,8 +43,8 @@ SPARE_DEADLINES = 1000
 """How many outdated deadlines are kept besides the current ones before all outdated ones are dropped."""
 
 _Kind = tuple[str, str]
-"""State and group type, which filters name. The protocol type is left out, because clients can invent any number of
-them."""
+"""State and group type, by which requests filter. The protocol type is left out, because clients can invent any number
+of protocol types."""
 
 
 class ListingEntry(NamedTuple):

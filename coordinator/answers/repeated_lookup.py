@@ -13,7 +13,8 @@ from typing import Any
 VALUES_PER_SLICE = 128
 """How many values are compared at once, as two slices."""
 MAX_SIZE_FACTOR = 4
-"""The mapping is iterated over if it has at most this many times as many keys as there are keys to look up."""
+"""`Lookup` iterates over a mapping that has at most this many times as many keys as are looked up. In a larger mapping,
+it looks up each key."""
 
 
 class Lookup:

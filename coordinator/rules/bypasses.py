@@ -27,8 +27,8 @@ from group_sidecar.coordinator.state.log_partitions import Partition
 from group_sidecar.coordinator.state.member import Member
 
 SESSIONS = 2
-"""Session timeouts after which a silent member of a classic group must be gone: its own, and one for the broker's
-timers."""
+"""The number of session timeouts after which a silent member of a classic group must be gone. The second one leaves
+time for the broker's timers."""
 
 
 class Bypasses:
@@ -136,7 +136,8 @@ class Bypasses:
     def _must_be_gone(self, group: Group, member: Member, logged: MemberMetadata, at: float) -> bool:
         """Whether the broker must have removed a member without requests, before the time `at`.
 
-        The member was in the same Stable generation when `silent_since` was set, so its session had begun by then.
+        The first call for a generation only sets `silent_since`. The member was in the same Stable generation then, so
+        its session had begun by then.
         """
         generation, since = member.silent_since
         began_at = max(group.leader_term.began_at, self._exclusivity.connection_lost_at)

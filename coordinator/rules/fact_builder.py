@@ -96,7 +96,7 @@ def coordinator_moved(group_id: str, now: float) -> list[Fact]:
 
 
 def begin_rebalance(group: Group, now: float, details: CauseDetails | None = None) -> list[Fact]:
-    """Begins a rebalance, which started with the first parked join. Returns the facts; none if one is in progress.
+    """Begins a rebalance at the time of the first parked join. Returns no facts if a rebalance is already in progress.
 
     `details` is the cause; None if the cause has to be found. A rebalance keeps its first known cause.
     """

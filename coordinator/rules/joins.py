@@ -178,10 +178,10 @@ def _apply_late_join(group: Group, event: JoinAccepted, now: float) -> list[Fact
 
 
 def _count_unidentified(group: Group, new: Iterable[Member]) -> None:
-    """Counts new members whose own replies the copy has not seen, as far as their joins are in flight.
+    """Counts new members in the leader's reply whose own joins have no reply yet.
 
-    The reply to such a join may arrive after the rebalance has ended. A join without a member id does not show which
-    of the members it is.
+    The replies to these joins may arrive after the rebalance has ended. A join without a member id does not show which
+    of the members it is, so at most as many members are counted as there are such joins.
     """
     joins = sum(not sent.joining.member_id for sent in group.joins.values())
     unidentified = [member.member_id for member in new if not member.client_host]

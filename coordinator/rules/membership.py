@@ -317,7 +317,7 @@ def _after_departure(group: Group, details: CauseDetails, now: float) -> list[Fa
     return facts
 
 
-# Descriptions, and groups of KIP-848.
+# Groups of KIP-848.
 
 
 def consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:

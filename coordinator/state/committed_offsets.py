@@ -80,7 +80,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         return RawOffsets(tuple(key for key, _ in kept), tuple(raw for _, raw in kept), tuple(wire_offsets.items()))
 
     def topics(self) -> set[tuple[str, UUID]]:
-        """Returns the names and ids of topics. Offsets in the log contain the topic id only since Kafka 4.1."""
+        """Returns the name and id of each topic whose id is in the log. Kafka writes topic ids since 4.1."""
         tagged = {
             (key[2:-4], raw[-16:])
             for key, raw in (self.log_values or {}).items()
@@ -219,7 +219,7 @@ class RawOffsets:
                 yield topic_partition, committed.offset
 
     def rows(self) -> Iterator[OffsetRow]:
-        """Yields the offsets as plain tuples, in no order, because there may be 100,000 a second."""
+        """Yields the offsets in no order, as plain tuples, because there may be 100,000 offsets a second."""
         for topic, partition, raw in self._log_rows():
             try:
                 offset, leader_epoch, _, committed_at, _ = decode_offset_value(raw)

@@ -114,7 +114,7 @@ class Completeness:
     def identifies_members(self, roster: Roster, changes: int) -> bool:
         """Whether the client id and the host of every member are known. `changes`: see `reason`.
 
-        Both results are kept until the next change, because all groups are checked several times per second.
+        The result is kept until the next change, because all groups are checked several times per second.
         """
         if self._checked_at != changes:
             self._checked_at = changes

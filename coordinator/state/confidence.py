@@ -1,7 +1,7 @@
 """Why a question about groups may not be answered from the copy.
 
 `Confidence.reason` decides this for a question about one group. `Confidence.listing_fallback_reason` decides it for
-ListGroups, without the state of each group and the age of the list: the manager checks these two afterwards. Both
+ListGroups. It checks neither the state of each group nor the age of the list, because the manager checks these. The two
 methods combine what other modules know to be missing:
 
 - `completeness`: what is missing from the members of one group

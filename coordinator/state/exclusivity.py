@@ -122,7 +122,7 @@ class Exclusivity:
     def note_unknown_effect(self, group_id: str | None, until: float) -> None:
         """Notes a request whose effect is unknown. `group_id` is None if the request may concern any group.
 
-        The broker executes the request at about the time `until`.
+        The broker executes the request, if at all, at most SETTLE_SECONDS after the time `until`.
         """
         if not self.stated:
             return

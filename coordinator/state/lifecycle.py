@@ -9,7 +9,8 @@ from group_sidecar.coordinator.model.states import REPORTED, StateChange, next_s
 from group_sidecar.coordinator.model.views import ConsumerGroupView, GroupKind, GroupState
 
 UNKNOWN_GENERATION = -1
-"""DescribeGroups does not contain the generation. The next request that a member sends does."""
+"""Stands for an unknown generation. A description does not contain the generation, but the next request of a member
+does."""
 
 
 class Lifecycle:

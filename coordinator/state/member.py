@@ -89,7 +89,7 @@ class Member:
         return is_new
 
     def learn_instance_id(self, instance_id: str | None) -> None:
-        """Sets the instance id if it is known now. A member id has the same instance id for all its life.
+        """Sets the instance id if it is known now. The instance id of a member id never changes.
 
         The leader's JoinGroup reply before v5, and descriptions before v4, show static members without instance ids.
         """

@@ -109,7 +109,7 @@ class PartitionLog:
         return self._commit_keys is not None
 
     def keep_commit_keys(self) -> None:
-        """Begins to keep the keys of commits. The caller takes them after each Fetch reply, so they are bounded."""
+        """Begins to keep the keys of commits. The caller takes them after each Fetch reply, so only few are kept."""
         if self._commit_keys is None:
             self._commit_keys = {}
 

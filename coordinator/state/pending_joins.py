@@ -75,7 +75,7 @@ class PendingJoins:
         self._joining_member_ids: Counter[str] = Counter()
         self._lost_joins: dict[JoinKey, _LostJoin] = {}
         self._lost_joins_by_member: dict[str, list[JoinKey]] | None = None
-        """Built by the first search for a member. Some of these lost joins may have been dropped since."""
+        """Lost joins by member id; None until the first search for a member. Some may have been dropped since."""
         self._lost_joins_expire_at = FOREVER  # No lost join expires before this time.
         self._unknown_joins = 0
         self._new_member_ids: frozenset[str] = frozenset()
@@ -217,7 +217,7 @@ class PendingJoins:
 
     @property
     def parked_ids(self) -> Iterator[str]:
-        """The members whose joins have no reply: their ids, or the tokens of joins without an id."""
+        """The members whose parked joins have no reply: their ids, or the tokens of joins without an id."""
         joins = (sent.joining for sent in self.sent.values())
         return (joining.member_id or joining.token for joining in joins if joining.will_park)
 
