@@ -13,7 +13,7 @@ from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.errors import DecodeError
 
 SizedLayout: TypeAlias = "tuple[int | str | SizedLayout, ...]"
-"""The fields of a struct. A number stands for fields of so many bytes together, and a tuple for an array of structs."""
+"""The fields of a struct. A number is the size in bytes of adjacent fields. A tuple is an array of structs."""
 BYTES: Final = "bytes"
 """A compact string or compact bytes, which may be null."""
 TAGS: Final = "tags"
