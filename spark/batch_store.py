@@ -97,7 +97,7 @@ class BatchStore:
         return found
 
     def remove(self, folders: Collection[str]) -> set[datetime]:
-        """Removes folders that `earlier` returned. Returns the hours that they belonged to."""
+        """Removes folders of this store. Returns the hours that they belonged to."""
         for folder in folders:
             self._fence()
             self._folders.remove(folder)

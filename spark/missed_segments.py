@@ -19,7 +19,7 @@ _SEGMENT = f"%{line_sources.SEGMENTS.removeprefix('*')}"
 
 @dataclass(frozen=True, kw_only=True)
 class MissedSegments:
-    """The findings.
+    """The result of a check for missed segments.
 
     Attributes:
         warnings: problems for the operator, each in one line.
