@@ -55,7 +55,7 @@ def check_compiled() -> int:
 
 
 def read_frame(connection: socket.socket) -> bytes:
-    """Returns the next Kafka frame without its length. Raises EOFError if the connection ends before."""
+    """Returns the next Kafka frame without its length. Raises EOFError if the connection ends before the frame."""
     with connection.makefile("rb") as stream:
         head = stream.read(4)
         if len(head) < 4:
@@ -67,7 +67,7 @@ class Broker(socketserver.BaseRequestHandler):
     """Replies to ApiVersions as a broker that knows no other API, and only version 0."""
 
     def handle(self) -> None:
-        """Replies to one request after another, until the connection ends or the request is of another API."""
+        """Replies to requests until the connection ends or a request is of another API."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 api, api_version, correlation_id = struct.unpack_from(">hhi", read_frame(self.request))
