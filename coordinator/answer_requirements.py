@@ -1,6 +1,6 @@
 """Decides which part of the copy must be complete before a request can be answered.
 
-`fallback_reason` finds the groups that a request names and checks the values that a reply of this version contains.
+`fallback_reason` finds the groups that a request names, and what a reply in the request's version needs from the copy.
 `confidence` decides why a group's copy is incomplete.
 """
 

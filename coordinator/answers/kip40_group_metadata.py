@@ -1,8 +1,8 @@
 """Builds the replies to the GroupMetadata request of KIP-40's draft.
 
 The module maps a group's state to the draft's states and selects the fields of each state. Kafka released
-DescribeGroups instead, which returns neither the leader nor the generation. The copy adds both to a description, which
-may come from the copy or from the broker.
+DescribeGroups instead, which returns neither the leader nor the generation. The copy adds both to a description of the
+group. That description comes from the copy or from the broker.
 """
 
 from collections.abc import Mapping

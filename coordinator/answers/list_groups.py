@@ -40,7 +40,7 @@ SHARDS = 1024
 """Shards into which the encoded groups of a kind are divided. With 100,000 groups, one change requires joining 100
 groups again. MAX_GROUPS_PER_REQUEST changes require joining less than a third of all groups again."""
 SPARE_DEADLINES = 1000
-"""How many outdated deadlines are kept besides the current ones before all outdated ones are dropped."""
+"""If there are more outdated deadlines than current ones plus this number, all outdated deadlines are dropped."""
 
 _Kind = tuple[str, str]
 """State and group type, by which requests filter. The protocol type is left out, because clients can invent any number
@@ -93,7 +93,7 @@ class Listing:
 
     Args:
         look: returns the entry of a group at a given time.
-        changed: the groups to evaluate again because they changed, appeared or disappeared. Other objects add to it.
+        changed: the groups to evaluate again because they changed, appeared or disappeared. Other objects add groups.
         names: the ids of all known groups.
 
     Attributes:

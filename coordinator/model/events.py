@@ -30,7 +30,7 @@ class Event:
     """Something that happened to one group. `sent_at`: when the request of the event was sent to the broker.
 
     Replies on one connection arrive in order, but replies on different connections may overtake each other. If a
-    request was sent before another event was seen, the broker may have executed it before or after that event.
+    request was sent before another event was seen, the broker may have executed the request before or after that event.
     """
 
     group_id: str

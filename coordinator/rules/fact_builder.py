@@ -118,7 +118,7 @@ def begin_rebalance(group: Group, now: float, details: CauseDetails | None = Non
 
 
 def complete_rebalance(group: Group, now: float, *, assignments_unknown: bool = False) -> list[Fact]:
-    """Ends the rebalance. Returns its fact, unless its beginning was not observed or the assignments may still arrive.
+    """Ends the rebalance. Returns its fact; no fact if its beginning was missed, or while assignments may still arrive.
 
     `assignments_unknown` is whether the assignments will not arrive any more.
     """

@@ -82,7 +82,7 @@ def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
 
 
 def _explain_by_expiry(group: Group, member: Member, departure: Departure) -> None:
-    """Sets an expired session as the cause of a rebalance without a known cause that began just before.
+    """Sets an expired session as the cause of a rebalance that began at about the same time without a known cause.
 
     The copy may start a session timer some milliseconds later than the broker, when it sees the reply to a join or to
     a sync. So a heartbeat may show the rebalance before the copy's timer has expired.
@@ -166,7 +166,7 @@ def synced(group: Group, event: Synced, now: float) -> list[Fact]:
 def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
     """Resets the session timer of a member whose request was accepted.
 
-    This does not count as a change of the group, unless the list of groups shows the group differently.
+    Most such requests change nothing else, so this rule counts the changes of the group itself.
     """
     if group.kind is not CLASSIC:
         return _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
@@ -240,7 +240,7 @@ def _departure_of_unknown(
     """Returns the departure of a member that the broker does not have any more."""
     if leave is not None:
         return Departure.KICKED if leave.by_admin else Departure.LEFT
-    # The broker started its session timer later than the copy, so the copy's timer expires first.
+    # The copy's session timer starts when a request is sent, before the broker's timer. So the copy's expires first.
     lasts = member.session_timeout_ms is not None and not member.session_expired(now, group.leader_term.began_at)
     return Departure.DROPPED if event.group_is_full or lasts else Departure.EXPIRED
 

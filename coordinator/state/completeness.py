@@ -1,7 +1,7 @@
 """Why the copy of one group's members is not complete.
 
-`Completeness` holds everything that is missing from one group. `confidence` combines this with what is missing from the
-copy of all groups, and decides for each kind of question.
+`Completeness` holds everything that is missing from one group. `confidence` combines these reasons with what is missing
+from the whole copy, and decides for each kind of question.
 """
 
 from group_sidecar.coordinator.model.events import NEVER

@@ -323,7 +323,8 @@ def _known_fields(key: bytes, kind: int, end: int, stop: int) -> bytes:
         key: the key.
         kind: the type of the key.
         end: where the group id ends, if its length is unsigned.
-        stop: where the topic and partition of an offset's key end, if the topic's length is unsigned. Otherwise `end`.
+        stop: where the topic and partition of an offset's key end, if the topic's length is unsigned. `end` if the key
+            is not an offset's.
 
     Raises:
         IndexError: the key is truncated, or a length is negative.
