@@ -28,9 +28,10 @@ SYNC_SECONDS = 1.0
 def member_gone_facts(
     group: Group, members: Iterable[Member], departure: Departure, now: float, reason: str = ""
 ) -> list[Fact]:
-    """Returns a fact for each member that left. A member without a known host has no fact.
+    """Returns a fact for each member that left, and counts the members unless they were fenced.
 
-    A member that was reported as gone has no further fact until it is reported as joined.
+    A member without a known host has no fact. A member that was reported as gone has no further fact until it is
+    reported as joined.
     """
     left = [member for member in members if not member.is_reported_gone]
     facts = [_gone_fact(group, member, departure, now, reason) for member in left if member.client_host]

@@ -165,7 +165,8 @@ def _replace_static(group: Group, old: Member, event: JoinAccepted, now: float) 
 def _apply_late_join(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     """Applies a join that the broker answered at once, because the generation was complete.
 
-    Such a join changes nothing except the member id of a static member.
+    Such a join changes nothing except the member id of a static member. A member that is unknown to the copy puts the
+    group in doubt.
     """
     old = group.roster.predecessor(event.joining.instance_id, event.member_id)
     if old is not None and event.member_id not in group.left_member_ids:
