@@ -5,7 +5,7 @@ Sources: KIP-98 (format 2), KIP-32 (format 1), Kafka classes ``DefaultRecordBatc
 
 A broker's whole offsets log passes through this module. The code is therefore written by hand instead of declared with
 construct. One `struct` call reads a batch's header, and short varints are decoded inline. A record takes 0.6
-microseconds, a construct would take 19. Only one batch's content is in memory at a time.
+microseconds. With construct, a record would take 19. Only one batch's content is in memory at a time.
 
 Checksums are verified. Answers that are made from these records must equal the broker's answers, so damaged data has to
 raise an error instead of giving a wrong offset. CRC-32C in hardware costs 1 % of reading a batch of 100 records.

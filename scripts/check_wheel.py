@@ -1,8 +1,8 @@
 """Checks an installed wheel: every compiled module loads, and the sidecar forwards a request to a broker.
 
-cibuildwheel runs this for each wheel that it builds, with the Python into which the wheel was installed. It needs no
-package but the project's own, and no real broker: a thread replies to ApiVersions. Exits with status 1 and a reason if
-the wheel does not work.
+cibuildwheel runs this program for each wheel that it builds, with the Python into which the wheel was installed. The
+program needs no package but the project's own, and no real broker: a thread replies to ApiVersions. It exits with
+status 1 and a reason if the wheel does not work.
 
     python scripts/check_wheel.py
 """
@@ -64,7 +64,7 @@ def read_frame(connection: socket.socket) -> bytes:
 
 
 class Broker(socketserver.BaseRequestHandler):
-    """Replies to ApiVersions as a broker that knows no other API, and only version 0."""
+    """Replies to ApiVersions as a broker that supports only this API, in version 0."""
 
     def handle(self) -> None:
         """Replies to requests until the connection ends or a request is of another API."""

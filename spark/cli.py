@@ -215,7 +215,7 @@ def _input(text: str) -> str:
 
 
 def _existing_path(text: str) -> str:
-    """Checks a path before Spark starts, because the start takes seconds. A URL is not checked; only Spark can."""
+    """Checks a path before Spark starts, because the start takes seconds. A URL is not checked, as only Spark can."""
     if not urlsplit(text).scheme and not Path(text).exists():
         raise argparse.ArgumentTypeError(f"there is no {text}")
     return text

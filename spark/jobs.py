@@ -128,7 +128,7 @@ class RequeueOptions:
 
 
 def run_requeue(spark: SparkSession, options: RequeueOptions) -> None:
-    """Judges quarantined lines again, and takes those that are records now.
+    """Judges quarantined lines again, and stores those that are records now.
 
     Raises:
         StoreError: there is no store.

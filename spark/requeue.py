@@ -1,4 +1,4 @@
-"""Judges lines in quarantine again, and takes those that are records now.
+"""Judges lines in quarantine again, and stores those that are records now.
 
 A line of a newer contract waits in quarantine until the job is upgraded. The lines of a folder of the quarantine become
 a batch that replaces this folder: the records go to their hours, and the rest goes back to the quarantine. Like every

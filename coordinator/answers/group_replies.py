@@ -72,8 +72,8 @@ def describe_groups(
         request: the request.
         version: the version of the request.
         groups: the view of each requested group.
-        true_hosts: whether a member's host is the address from which its requests arrive. Otherwise it is the host that
-            the broker reports.
+        true_hosts: whether a member's host is the address from which its requests arrive. Otherwise the member has the
+            host that the broker reports.
         operations: the operations that the client may perform on each group.
         empty: whether Empty groups are described as Empty. Otherwise they are described as Dead.
     """

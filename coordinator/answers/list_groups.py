@@ -1,7 +1,7 @@
 """Builds the reply to ListGroups from an encoded list that is updated as groups change.
 
-`Listing` keeps the entry of each group, decoded and encoded. It knows why the list may not be used for an answer, and
-which groups must be evaluated again.
+`Listing` keeps the entry of each group, decoded and encoded. It also keeps the reasons not to answer from the list, and
+the groups that must be evaluated again.
 
 Evaluating 10,000 groups takes 50 ms, and encoding them takes another 50 ms. So a reply only evaluates and encodes
 groups that have changed or whose deadline has passed, and joins the bytes. If that is still too much for one request,

@@ -384,7 +384,7 @@ class LogFollower:
         return bool(busy) or group.wire_event_at > at or (offsets is not None and offsets.changed_at > at)
 
     def _is_obsolete(self, partition: Partition, group: Group, asked_at: float) -> bool:
-        """Whether neither the log nor the wire knows the group any more, and the broker will not be asked about it."""
+        """Whether neither the log nor a recent request shows the group, and the broker will not be asked about it."""
         logged = group.group_id.encode() in partition.log.groups
         return not (self._cache.exclusive or logged or self._wire_reported_since(group, asked_at))
 

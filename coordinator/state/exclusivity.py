@@ -26,7 +26,7 @@ MAX_UNKNOWN_EFFECTS = 1_000
 """Maximum number of groups with requests of unknown effect. An evicted request may explain any group's record."""
 
 Subject = TopicPartition | str
-"""What a record is about: the partition of a commit, or the id of a member."""
+"""The subject of a record: the partition of a commit, or the id of a member."""
 
 
 class UnexplainedRecord(NamedTuple):

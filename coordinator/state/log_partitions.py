@@ -89,7 +89,7 @@ class Partition:
 
     @property
     def lost_deletions(self) -> bool:
-        """Whether a deletion was evicted whose tombstone the log may still lack. Then any group may be deleted."""
+        """Whether a deletion was evicted whose tombstone the log may still lack. If so, any group may be deleted."""
         return self.fresh_at < self.evicted_until
 
 

@@ -235,7 +235,7 @@ class PendingJoins:
     def parked_unknown(self, members: Set[str], issued: IssuedIds) -> int:
         """Returns how many parked joins the broker rejects, because their member ids are unknown.
 
-        Such a member id was neither a member's nor an issued one when the join was sent.
+        When such a join was sent, no member had its member id, and the broker had not issued the id.
         """
         unknown = self._joining_member_ids.keys() - members - {"", *issued}
         if not unknown:
