@@ -109,7 +109,7 @@ def set_manifest(file: str, text: str, version: str) -> str:
 
 
 def outdated(version: str, manifests: dict[str, str]) -> list[str]:
-    """Returns a reason for each manifest that has another version. `manifests`: the texts by file."""
+    """Returns a reason for each manifest whose version is not `version`. `manifests`: the texts by file."""
     return [
         f"{file} has another version than {version}"
         for file, text in manifests.items()

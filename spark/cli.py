@@ -43,7 +43,7 @@ EXIT_STORE_LOCKED = 4
 SMALL_INPUT_BYTES = 64 << 20
 """For inputs below this size, Spark is configured to start quickly. Optimised compilation does not pay off there."""
 SMALL_STORE_BYTES = 4 << 20
-"""The same for `requeue`, which reads the store. Compressed Parquet is much smaller than the journals."""
+"""The same limit for `requeue`, which reads the store. Compressed Parquet is much smaller than the journals."""
 KAFKA = "kafka://"
 
 _DURATION = re.compile(r"(\d+)([smhd])")

@@ -270,7 +270,7 @@ def _folder(output: str | None) -> Iterator[str]:
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """Makes SIGTERM and SIGINT set the event, instead of PySpark's own handlers. Works in the main thread only."""
+    """Yields an event that SIGTERM and SIGINT set in place of their old handlers, but only in the main thread."""
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopping

@@ -109,7 +109,7 @@ def kip40_initializing(group_id: str, where: Kip40Coordinator | None = None) -> 
 def kip40_group_metadata(
     described: DescribedGroup, knowledge: KnownGeneration, where: Kip40Coordinator, *, with_members: bool
 ) -> Kip40Group:
-    """Returns the reply of a group that this broker coordinates or is loading. Other errors are passed on."""
+    """Returns the reply of a group that this broker coordinates or is loading; for any other error, only the error."""
     group_id, error = described.group_id, described.error_code
     if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return kip40_initializing(group_id, where)

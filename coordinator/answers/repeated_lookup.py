@@ -11,7 +11,7 @@ from operator import is_not, itemgetter
 from typing import Any
 
 VALUES_PER_SLICE = 128
-"""How many values are compared at once, as two slices."""
+"""How many values one comparison of two slices covers."""
 MAX_SIZE_FACTOR = 4
 """`Lookup` iterates over a mapping that has at most this many times as many keys as are looked up. In a larger mapping,
 it looks up each key."""

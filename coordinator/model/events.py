@@ -18,9 +18,9 @@ NEVER, FOREVER = float("-inf"), float("inf")
 LEAVE_GROUP_MEMBER_EPOCH = -1
 """The member epoch with which a member leaves a KIP-848 group. A static member that restarts sends -2 instead."""
 LOST_REQUEST_SECONDS = 1.0
-"""Seconds after the loss of a connection in which its last request may still reach the broker."""
+"""For this many seconds after a connection is lost, its last request may still reach the broker."""
 NEW_MEMBER_JOIN_TIMEOUT_SECONDS = 300.0
-"""Seconds that a new member may wait for its first generation. Kafka then removes it, and no reply shows that."""
+"""Seconds that a new member may wait for its first generation. Kafka then removes the member without any reply."""
 DESCRIPTION_VALID_SECONDS = 1.0
 """Seconds for which a description by the broker is valid. Clients that bypass this sidecar may change the group."""
 

@@ -41,7 +41,7 @@ class Bypasses:
     # Records.
 
     def begin(self, partition: Partition, asked_at: float) -> None:
-        """Begins to judge the records of a partition, once it was read to its end long enough after its load."""
+        """Begins to judge the records of a partition if the Fetch at `asked_at` was sent long enough after the load."""
         if self._exclusivity.stated and asked_at >= partition.loaded_at + SETTLE_SECONDS:
             partition.log.keep_commit_keys()
 

@@ -73,7 +73,7 @@ def member_noticed_facts(group: Group, members: Iterable[Member], now: float, re
 
 
 def member_returned_facts(group: Group, members: Iterable[Member], now: float) -> list[Fact]:
-    """Returns the facts of `member_noticed_facts` for members that were reported as gone and are in the group."""
+    """Returns the facts of `member_noticed_facts` for those members that a fact has reported as gone."""
     return member_noticed_facts(group, [member for member in members if member.is_reported_gone], now)
 
 

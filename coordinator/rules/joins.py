@@ -41,7 +41,7 @@ HARMLESS_JOIN_ERRORS = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
-"""Errors that leave the group unchanged, or whose change another reply shows."""
+"""Errors after which the group is unchanged, or another reply shows the change."""
 
 _STATES_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
 """States without members. A generation that follows such a state is a new one, even if its number is not higher."""
@@ -123,7 +123,7 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
 
 
 def _is_recreated(group: Group, event: JoinAccepted) -> bool:
-    """Whether the broker may have removed the empty group and created it again, with generations from the start."""
+    """Whether the broker may have removed the empty group and created it again, so that its generations begin again."""
     return not group.members and not group.overdue and event.sent_at > group.generation_at
 
 

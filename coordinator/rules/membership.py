@@ -58,7 +58,7 @@ CONSUMER_SESSION_MS = 45_000
 _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = LEAVE_GROUP_MEMBER_EPOCH, -2
 """Member epochs in heartbeats that end a membership. A static member that restarts (-2) stays a member."""
 _TIMER_DELAY_SECONDS = 1.0
-"""How many seconds the copy's session timer may expire after the broker's timer."""
+"""The copy's session timer may expire up to this many seconds after the broker's timer."""
 
 
 def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:

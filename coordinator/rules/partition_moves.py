@@ -17,7 +17,7 @@ NO_PARTITIONS: OwnedPartitions = frozenset()
 
 
 class Moves(NamedTuple):
-    """Counts of partitions: `moved` ones have lost their previous owner, `added` ones had no owner before."""
+    """`moved` counts partitions that have lost their previous owner. `added` counts those that had no owner before."""
 
     moved: int
     added: int

@@ -84,7 +84,7 @@ class Completeness:
         self.incomplete_reason, self.metadata_omitted = None, False
 
     def adopt_logged(self) -> None:
-        """Marks the members as complete after they were read from the log, if unobserved members were the reason."""
+        """Ends the reason COLD, because the members were read from the log."""
         if self.incomplete_reason is FallbackReason.COLD:
             self.incomplete_reason = None
 

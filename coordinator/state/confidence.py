@@ -161,7 +161,7 @@ class Confidence:
         return _ERRORS[partition.state] if partition else ErrorCode.NOT_COORDINATOR
 
     def listing_fallback_reason(self, now: float) -> FallbackReason | None:
-        """Returns why ListGroups may not be answered, without the state of each group; None if the copy may answer."""
+        """Returns why ListGroups may not be answered, apart from the states of groups; None if there is no reason."""
         cache = self._cache
         if (exclusivity_reason := cache.exclusivity.fallback_reason(now)) is not None:
             return exclusivity_reason

@@ -18,7 +18,7 @@ SETTLE_SECONDS = 60.0
 This is the largest default request timeout of any client (`socket.timeout.ms` of librdkafka), the longest session of a
 KIP-848 member by default (`group.consumer.max.session.timeout.ms`), and more than `replica.lag.time.max.ms` (30 s)."""
 DOUBT_SECONDS = 600.0
-"""Seconds for which one client that bypassed the sidecar makes the operator's statement count as wrong."""
+"""After a client has bypassed the sidecar, the operator's statement counts as wrong for this many seconds."""
 MAX_UNEXPLAINED = 10_000
 """Maximum number of unexplained records. Further ones are dropped. A client that bypasses the
 sidecar also writes later records."""

@@ -55,7 +55,7 @@ class Lifecycle:
         self.assignments_known = False
 
     def first_sync(self, now: float) -> None:
-        """Notes when the generation became stable: when the broker answered its first sync."""
+        """Notes when the generation became stable, at the first reply to a sync."""
         if self.stable_at == NEVER:
             self.stable_at = now
 

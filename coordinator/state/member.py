@@ -97,7 +97,7 @@ class Member:
             self.instance_id = instance_id
 
     def adopt_description(self, client_id: str, client_host: str) -> None:
-        """Adopts client id and host as the broker reports them. A `certain` client id of a known host is kept."""
+        """Adopts client id and host as the broker reports them. Keeps a `certain` client id if the host was known."""
         if not (self.certain and self.client_host):
             self.client_id, self.certain = client_id, True
         self.broker_host = client_host
@@ -167,7 +167,10 @@ class Member:
         return min(self.seen_at + (self.session_timeout_ms or MIN_SESSION_TIMEOUT_MS) / 1000, self.sync_by)
 
     def timeout_at(self, began_at: float) -> float:
-        """Returns when the session must have expired (see `session_expired`) or the sync deadline ends, if earlier."""
+        """Returns when the session must have expired or when the sync deadline ends, whichever is earlier.
+
+        `began_at` has the same meaning as in `session_expired`.
+        """
         last_seen_at = max(self.seen_at, self.since, began_at)
         return min(last_seen_at + (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000, self.sync_by)
 

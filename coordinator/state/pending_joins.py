@@ -131,7 +131,7 @@ class PendingJoins:
         self.unlogged_members.forget(member_id)
 
     def _lost_joins_of(self, member_id: str) -> list[JoinKey]:
-        """Returns the keys of a member's lost joins. An index finds them: one request may name 5,000 members."""
+        """Returns the keys of a member's lost joins, from an index, because one request may name 5,000 members."""
         if self._lost_joins_by_member is None:
             self._lost_joins_by_member = {}
             for join_key, lost_join in self._lost_joins.items():
@@ -196,7 +196,7 @@ class PendingJoins:
     def _unexplained_members(
         self, event: GroupDescribed, before: Set[str], lost: Mapping[JoinKey, _LostJoin]
     ) -> list[str]:
-        """Returns the described members that neither were known before nor have a join with an id."""
+        """Returns the described members that were not known before and have no join with an id."""
         member_ids = {*self._joining_member_ids, *(lost_join.joining.member_id for lost_join in lost.values())}
         known = member_ids | before - self._new_member_ids
         instances = {name for kind, name in (*self._join_keys, *lost) if kind == "instance"}

@@ -246,7 +246,7 @@ def consumer_leaving(exchange: Exchange, request: ConsumerGroupHeartbeatRequest)
 
 
 def new_member_key(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> str:
-    """Returns the id under which a new member of a KIP-848 group counts before the broker has accepted it."""
+    """Returns the id under which a new member of a KIP-848 group counts until the broker has accepted the member."""
     return request.member_id or exchange.token
 
 
