@@ -61,7 +61,7 @@ class TailProgram:
 
     Attributes:
         steps: the kind of each step.
-        arguments: for each step a number of bytes, or the step to which a loop leads.
+        arguments: for each step, a number of bytes or the number of a step that may follow.
     """
 
     def __init__(self, layout: SizedLayout) -> None:

@@ -101,7 +101,7 @@ def ask(port: int) -> bytes:
 
 
 def check_forwarding() -> None:
-    """Runs the installed command before a broker, and sends a request through it.
+    """Runs the installed command in front of a broker, and sends a request through it.
 
     Raises:
         CheckFailed: no reply came, the reply is wrong, or the sidecar did not end properly at SIGTERM.

@@ -1,6 +1,6 @@
 """Array lines, which have many records of one kind: their schema, their faults, and their records.
 
-An array line is valid if every one of its records is. So the conditions here are about whole arrays: the least and the
+An array line is valid if all of its records are valid. So the conditions here are about whole arrays: the least and the
 greatest value of an array decide whether all of its values are within the bounds.
 """
 

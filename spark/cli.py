@@ -303,7 +303,7 @@ def _session(options: argparse.Namespace) -> SparkSession:
 def _is_small(folder: Path, files: str, limit: int) -> bool:
     size = 0
     for path in folder.rglob(files):
-        # A sidecar may drop its oldest segments at any time, and a job its attempts.
+        # A sidecar may drop its oldest segments at any time, and a job may remove its attempts.
         with suppress(FileNotFoundError):
             size += path.stat().st_size
     return folder.is_dir() and size < limit

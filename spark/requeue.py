@@ -54,7 +54,7 @@ def requeue(
 ) -> RequeueResult:
     """Judges quarantined lines again by the present contract.
 
-    A line that is a record now is taken like new input, and leaves the quarantine. A line that has another fault now
+    A line that is a record now is stored like new input, and leaves the quarantine. A line that has another fault now
     stays under its new fault. No stream may write to the store at the same time.
 
     Args:

@@ -37,7 +37,7 @@ class SegmentLedger:
         self._fence = fence
 
     def add(self, batch: Batch, files: str) -> None:
-        """Adds the segments of a batch, and replaces what the ledger had for that batch.
+        """Adds the segments of a batch, in place of those that the ledger had for that batch.
 
         Args:
             batch: the batch's number or name.

@@ -77,7 +77,7 @@ class FleetFigures:
 
 
 class Textfile:
-    """The file and its contents.
+    """The file for node_exporter's textfile collector, and the metrics that it contains.
 
     Args:
         file: the path of the file, which is replaced as a whole.

@@ -2,9 +2,9 @@
 
 Each record of the log must have been caused by a request that passed. Three kinds of evidence are judged:
 
-- A commit: an OffsetCommit or TxnOffsetCommit for the same partition of the group must pass. The broker
-  replies after the record can be read. `CommittedOffsets.wire_offsets` keeps the commit that the reply confirmed until
-  the log has been read past its record. So an offset from the wire explains the record, whatever its value is.
+- A commit: an OffsetCommit or TxnOffsetCommit for the same partition of the group must pass. The record may be read
+  before the broker replies. `CommittedOffsets.wire_offsets` keeps a confirmed commit until the log has been read past
+  the commit's record. So an offset from the wire explains the record, whatever its value is.
 - A new member of a KIP-848 group: the member's heartbeat must pass.
 - A member of a classic generation: the broker must have removed the member after its session timeout, if none of its
   requests passed. A Stable description that still contains the member proves that its heartbeats bypass the sidecar.

@@ -4,7 +4,7 @@ Replies on different connections may overtake each other. Four rules keep the co
 
 - Generations only grow.
 - The broker does not issue a member id again after its member has left.
-- The leader's reply to its join decides which members a generation has, and the leader's sync decides the assignments.
+- The reply to the leader's join decides which members a generation has, and the leader's sync decides the assignments.
 - An event cannot undo a change that was seen after the event's request was sent.
 """
 

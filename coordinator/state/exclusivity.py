@@ -51,7 +51,7 @@ class Exclusivity:
         is_shared: whether another sidecar, which this one replaces, forwards requests of clients too.
         connection_lost_at: when the connection to the broker was last lost. The broker may have restarted.
         commits, members: how many commits and members bypassed the sidecar.
-        last_at: when the last of them was found; NEVER if there is none.
+        last_at: when the last bypass was found; NEVER if there is none.
     """
 
     def __init__(self, *, stated: bool) -> None:

@@ -112,7 +112,7 @@ class GroupCache:
         """Applies the unread writes since the last look-up of the group."""
         before = group.completeness.begin_epoch(self.unread_writes.epoch)
         # An unread DeleteGroups may have deleted an Empty group. It may also have deleted a group that is Dead in the
-        # copy, but that a reply in flight will show to exist.
+        # copy although a reply in flight will show that the group exists.
         deletable = before < self.unread_writes.offsets_epoch and group.state in (DEAD, EMPTY)
         if not deletable and before >= self.unread_writes.members_epoch:
             return

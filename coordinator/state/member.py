@@ -42,7 +42,7 @@ class Member:
         session_timeout_ms: the session timeout; None if the member's join was not seen.
         protocols: metadata by protocol, in the order of the member's join.
         seen_at: when the request was sent that last reset the member's session timer.
-        sync_by: when the broker removes the member unless it has synced (KAFKA-12890).
+        sync_by: the time at which the broker removes the member if it has not synced (KAFKA-12890).
         seen_on_wire: whether any request of the member was seen. A member without requests may bypass this sidecar.
         silent_since: a pair for a member without requests: a generation, and when the broker first reported that
             generation as Stable with this member in it.

@@ -181,7 +181,7 @@ class PartitionLog:
                 if len(key) != stop or stop > MAX_STRING_BYTES:  # type: ignore[arg-type]
                     key = _known_fields(key, kind, end, stop)  # type: ignore[arg-type]
             except (TypeError, IndexError):
-                # A damaged key would make a group unreadable, or add one.
+                # A damaged key would make a group unreadable, or add a group.
                 self.skipped[-1] += 1
                 continue
             assert key is not None

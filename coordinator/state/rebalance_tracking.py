@@ -44,7 +44,7 @@ class RebalanceTracking:
         self.rebalance.waiting_since = since
 
     def begin_consumer(self, details: CauseDetails, now: float, owners: Mapping[str, OwnedPartitions]) -> None:
-        """Begins a rebalance of a KIP-848 group, whose epoch has grown. `owners` has the members' partitions before it.
+        """Begins a rebalance of a KIP-848 group, whose epoch has grown. `owners`: the members' partitions before that.
 
         A rebalance that has not ended keeps its cause and its start.
         """
