@@ -24,7 +24,8 @@ def rewrite_coordinators(body: bytes, max_entries: int, change: Callable[[bytes]
         change: maps an encoded address (node id, host and port) to its replacement. Called once per distinct address.
 
     Raises:
-        NotScannable: the reply has more than `max_entries` entries, it has tagged fields, or the body is truncated.
+        NotScannable: the reply has more than `max_entries` entries, a null array, a very long string or tagged fields,
+            or the body is truncated.
     """
     known: dict[bytes, bytes] = {}
     parts: list[bytes] = []
@@ -70,7 +71,8 @@ def find_body_tags(body: bytes, max_entries: int, *, topic_ids: bool) -> int:
         topic_ids: whether the reply identifies topics by id instead of by name.
 
     Raises:
-        NotScannable: the reply has more than `max_entries` entries, or the body is truncated.
+        NotScannable: the reply has more than `max_entries` entries, a null array or a very long string, or the body is
+            truncated.
     """
     try:
         topics, at = _length(body, 0)

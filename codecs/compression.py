@@ -26,7 +26,7 @@ LZ4_UNCOMPRESSED_FLAG = 1 << 31
 """Bit in a block's length field: the block is not compressed."""
 
 GZIP_FIRST_CHUNK_BYTES = 256
-"""Size of the first chunk that is passed to a gzip member. Each further chunk is twice as large."""
+"""Size in bytes of the first chunk of input for a gzip member. Each further chunk is twice as large."""
 
 ZSTD_MIN_BUFFER_BYTES = 64 << 10
 """Smallest output buffer for zstd. Kafka's zstd frames do not contain their decompressed size. The buffer starts at

@@ -70,7 +70,7 @@ class ErrorCode(IntEnum):
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     GROUP_MAX_SIZE_REACHED_KIP_389 = 77
-    """The number in the text of KIP-389. Released Kafka uses 77 for STALE_BROKER_EPOCH."""
+    """The number of GROUP_MAX_SIZE_REACHED in the text of KIP-389. Released Kafka uses 77 for STALE_BROKER_EPOCH."""
     MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82

@@ -322,7 +322,8 @@ def generated_source(layout: Layout) -> str:
 def compile_reader(layout: Layout) -> Reader:
     """Returns the reader of a layout.
 
-    The reader raises one of `READ_FAILURES` if the caller has to use the layout, and ElementLimitExceeded.
+    The reader raises one of `READ_FAILURES` if the caller has to use the layout. It raises ElementLimitExceeded if the
+    message has too many elements.
     """
     read: Reader = _ReaderSource(layout).function(f"read_{layout.title}")
     return read

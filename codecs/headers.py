@@ -127,12 +127,12 @@ def encode_request(message: Struct, header: RequestHeader) -> bytes:
 
 
 def encode_reply(message: Struct, version: int, correlation_id: int) -> bytes:
-    """Returns a reply frame with its length."""
+    """Returns a reply frame with its length. Raises ValueError if a value does not fit."""
     return framed_reply(correlation_id, encode_reply_rest(message, version))
 
 
 def encode_reply_rest(message: Struct, version: int) -> bytes:
-    """Returns the part of a reply frame after the correlation id."""
+    """Returns the part of a reply frame after the correlation id. Raises ValueError if a value does not fit."""
     return reply_rest(type(message), version, encode(message, version))
 
 

@@ -18,7 +18,7 @@ _SHORT = packing.Struct(">h")
 _PARTITION_BYTES = 4
 """Size of a partition index."""
 _METADATA_AT = {b"\0\3": 16, b"\0\4": 15}
-"""Position of the metadata in an OffsetCommitValue, by version. The length of the metadata is at 14 in both."""
+"""Position of the metadata in an OffsetCommitValue, by version. The length of the metadata is at position 14."""
 _OFFSET_AT, _LENGTH_AT = 2, 14
 _TIMESTAMP_BYTES = 8
 """Size of the commit timestamp, which follows the metadata. Replies do not contain the timestamp or later bytes."""

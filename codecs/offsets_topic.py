@@ -1,7 +1,7 @@
 """Keys and values of the offsets topic, ``__consumer_offsets``.
 
-The module encodes and decodes every key, and the values that `offsets_topic_values` declares. A few hand-written
-readers run once per record.
+The module encodes and decodes every key, and the values that `offsets_topic_values` declares. The readers that run once
+per record are written by hand.
 
 A key is an int16 type and the key's fields in the plain form. The group id is the first field of every key. A value is
 an int16 version and the value's fields. A record without a value is a tombstone, which the caller handles. Bytes after

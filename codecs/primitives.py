@@ -1,6 +1,6 @@
 """The wire's primitive types as small bounded constructs, in their plain and their compact form (KIP-482).
 
-The library's own VarInt is unbounded, and its Prefixed and Array are too slow for group traffic. The subclasses here
+construct's own VarInt is unbounded, and its Prefixed and Array are too slow for group traffic. The subclasses here
 replace them. No reader reads past its input, and no reader allocates memory for bytes that are not there.
 
 These readers accept the same bytes, with the same values, as Kafka's generated readers and its classes

@@ -22,7 +22,7 @@ _CRC_COVERED = struct.Struct(">hiqqqhii")
 """The header fields that the CRC covers: attributes, last offset delta, base and largest timestamp, producer id and
 epoch, base sequence, number of records."""
 _UNCOUNTED_BYTES = 12
-"""Size of the offset and the length, which the length does not count."""
+"""Size in bytes of the offset and the length field. The length does not include these bytes."""
 _MAGIC = 2
 _GZIP_LEVEL = 1
 """Lines of JSON shrink to a tenth at the lowest level. The highest level takes five times as long for little gain."""

@@ -5,7 +5,7 @@ Sources: KIP-98 (format 2), KIP-32 (format 1), Kafka classes ``DefaultRecordBatc
 
 A broker's whole offsets log passes through this module. The code is therefore written by hand instead of declared with
 construct. One `struct` call reads a batch's header, and short varints are decoded inline. A record takes 0.6
-microseconds, a construct would take 19. Only one batch's content is in memory at a time.
+microseconds. With construct, a record would take 19. Only one batch's content is in memory at a time.
 
 Checksums are verified. Answers that are made from these records must equal the broker's answers, so damaged data has to
 raise an error instead of giving a wrong offset. CRC-32C in hardware costs 1 % of reading a batch of 100 records.
@@ -29,7 +29,7 @@ Record = tuple[int, int, bytes | None, bytes | None]
 """Offset, timestamp in milliseconds since the epoch (-1: none), key, value."""
 
 _UNCOUNTED_BYTES = 12
-"""Size of the offset and the length, which the length does not count."""
+"""Size in bytes of the offset and the length field. The length does not include these bytes."""
 _MAGIC_POSITION = 16
 """Position of the magic byte in every format."""
 _MIN_LENGTH = 14
@@ -49,7 +49,7 @@ _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LENGTH = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
 _MAX_RUN_BYTES = 64 << 10
-"""Size after which a run of messages ends, similar to the size of a format 2 batch in the offsets log."""
+"""Size in bytes after which a run of messages ends. A format 2 batch in the offsets log has a similar size."""
 
 _CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 """Attribute bits. With log append time, every record has the largest timestamp, which the broker sets."""

@@ -13,7 +13,7 @@ from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.errors import DecodeError
 
 SizedLayout: TypeAlias = "tuple[int | str | SizedLayout, ...]"
-"""The fields of a struct. A number stands for fields of so many bytes together, and a tuple for an array of structs."""
+"""The fields of a struct. A number is the size in bytes of adjacent fields. A tuple is an array of structs."""
 BYTES: Final = "bytes"
 """A compact string or compact bytes, which may be null."""
 TAGS: Final = "tags"
@@ -61,7 +61,7 @@ class TailProgram:
 
     Attributes:
         steps: the kind of each step.
-        arguments: for each step a number of bytes, or the step to which a loop leads.
+        arguments: for each step, a number of bytes or the number of a step that may follow.
     """
 
     def __init__(self, layout: SizedLayout) -> None:

@@ -1,6 +1,6 @@
 """Decides which part of the copy must be complete before a request can be answered.
 
-`fallback_reason` finds the groups that a request names and checks the values that a reply of this version contains.
+`fallback_reason` finds the groups that a request names, and what a reply in the request's version needs from the copy.
 `confidence` decides why a group's copy is incomplete.
 """
 
@@ -37,8 +37,8 @@ def fallback_reason(
 ) -> FallbackReason | None:
     """Returns why a request may not be answered from the copy; None if it may be answered.
 
-    `added` is whether the broker does not support this version of the request. In that case the operations that the
-    client may perform on a group are not needed. If brokers differ in such a version, the newest broker is the
+    `added` is whether the broker does not support this version of the request. In that case the caller supplies the
+    operations that the client may perform on a group. If brokers differ in such a version, the newest broker is the
     reference.
     """
     if isinstance(request, ListGroupsRequest):

@@ -1,4 +1,4 @@
-"""The copy of one broker's groups: applies events to it, and returns views of it and reasons not to use them.
+"""The copy of one broker's groups: applies events to the copy, and returns views and reasons not to use them.
 
 The names are those of Kafka's GroupMetadataManager. Events of the wire enter the copy through `apply`, and records of
 the log enter it through `log`. The rules (`coordinator.rules`) decide what an event changes.
@@ -211,8 +211,8 @@ class GroupMetadataManager:
 
         Args:
             group_id: the group; None if the group could not be decoded either.
-            until: when the broker will have executed the write; FOREVER while the write has no reply. The log contains
-                the effect after that time.
+            until: the time by which the broker has executed the write; FOREVER while the write has no reply. After that
+                time, the log contains the effect.
             members: whether such a write may change members of a group.
         """
         cache = self._cache
@@ -496,5 +496,5 @@ def _lacks_instance_ids(event: GroupDescribed) -> bool:
 
 
 def _listed_form(group: Group) -> tuple[object, ...]:
-    """Returns the values that decide how a group is listed and that may change without a counted change."""
+    """Returns the values that decide how a group is listed and that may change while `Group.changes` stays the same."""
     return group.kind, group.state, len(group.joins)

@@ -26,7 +26,7 @@ def free_port() -> int:
 
 
 class Gateway:
-    """A sidecar before the embedded cluster. As a context manager it starts and stops the process.
+    """A sidecar in front of the embedded cluster. As a context manager it starts and stops the process.
 
     Attributes:
         bootstrap: HOST:PORT for Kafka clients.

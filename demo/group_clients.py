@@ -70,7 +70,7 @@ class Member(threading.Thread):
             self._asked.get().put({(p.topic, p.partition): p.offset for p in reported if p.offset >= 0})
 
     def leave(self) -> None:
-        """Commits, leaves the group, and ends."""
+        """Makes the member commit, leave the group and end. Waits at most 15 seconds for the end."""
         self._done.set()
         self.join(timeout=15)
 

@@ -1,1 +1,1 @@
-"""What is deployed with the sidecar: rules for Prometheus, dashboards for Grafana, manifests for Kubernetes."""
+"""Files for installing: Prometheus rules, Grafana dashboards, Kubernetes manifests, the Debian package and others."""

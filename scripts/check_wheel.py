@@ -1,8 +1,8 @@
 """Checks an installed wheel: every compiled module loads, and the sidecar forwards a request to a broker.
 
-cibuildwheel runs this for each wheel that it builds, with the Python into which the wheel was installed. It needs no
-package but the project's own, and no real broker: a thread replies to ApiVersions. Exits with status 1 and a reason if
-the wheel does not work.
+cibuildwheel runs this program for each wheel that it builds, with the Python into which the wheel was installed. The
+program needs no package but the project's own, and no real broker: a thread replies to ApiVersions. It exits with
+status 1 and a reason if the wheel does not work.
 
     python scripts/check_wheel.py
 """
@@ -55,7 +55,7 @@ def check_compiled() -> int:
 
 
 def read_frame(connection: socket.socket) -> bytes:
-    """Returns the next Kafka frame without its length. Raises EOFError if the connection ends before."""
+    """Returns the next Kafka frame without its length. Raises EOFError if the connection ends before the frame."""
     with connection.makefile("rb") as stream:
         head = stream.read(4)
         if len(head) < 4:
@@ -64,10 +64,10 @@ def read_frame(connection: socket.socket) -> bytes:
 
 
 class Broker(socketserver.BaseRequestHandler):
-    """Replies to ApiVersions as a broker that knows no other API, and only version 0."""
+    """Replies to ApiVersions as a broker that supports only this API, in version 0."""
 
     def handle(self) -> None:
-        """Replies to one request after another, until the connection ends or the request is of another API."""
+        """Replies to requests until the connection ends or a request is of another API."""
         with contextlib.suppress(EOFError, OSError):
             while True:
                 api, api_version, correlation_id = struct.unpack_from(">hhi", read_frame(self.request))
@@ -101,7 +101,7 @@ def ask(port: int) -> bytes:
 
 
 def check_forwarding() -> None:
-    """Runs the installed command before a broker, and sends a request through it.
+    """Runs the installed command in front of a broker, and sends a request through it.
 
     Raises:
         CheckFailed: no reply came, the reply is wrong, or the sidecar did not end properly at SIGTERM.

@@ -34,7 +34,7 @@ MANIFESTS = {
     "deploy/kubernetes/components/sidecar/container.yaml": re.compile(r"(?<=image: kafka-group-sidecar:)\S+"),
     "deploy/kubernetes/strimzi/gateway.yaml": re.compile(r"(?<=image: kafka-group-sidecar:)\S+"),
 }
-"""Where manifests have the version of the last release: development versions are no versions for Helm."""
+"""The places in manifests that have the version of the last release. Helm accepts no development versions."""
 SECTION = re.compile(r"^## (?P<title>.+?)\n(?P<text>.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 ENTRY = re.compile(r"^- ", re.MULTILINE)
 USES = re.compile(r"^\s*(?:- )?uses:\s*(?P<action>\S+)(?P<comment>.*)$", re.MULTILINE)
@@ -43,7 +43,7 @@ COMMENT = re.compile(r"\s+# v\d+(?:\.\d+)*")
 
 
 _BUILD = "import sys; from setuptools.build_meta import build_sdist; print(build_sdist(sys.argv[1]))"
-"""Calls the hook that every build tool calls (PEP 517). The packages of requirements/build.txt must be installed."""
+"""A program that calls the build hook of PEP 517. The packages of requirements/build.txt must be installed."""
 
 
 class NotReady(Exception):
@@ -70,7 +70,7 @@ def sections(changelog: str) -> dict[str, str]:
 
 
 def cut(version: str, pyproject: str, changelog: str, today: datetime.date) -> tuple[str, str]:
-    """Returns both files for the release of a version.
+    """Returns the texts of pyproject.toml and CHANGELOG.md for the release of a version.
 
     Raises:
         NotReady: the version is older than the current one or was released before, or there is nothing to release.
@@ -109,7 +109,7 @@ def set_manifest(file: str, text: str, version: str) -> str:
 
 
 def outdated(version: str, manifests: dict[str, str]) -> list[str]:
-    """Returns a reason for each manifest that has another version. `manifests`: the texts by file."""
+    """Returns a reason for each manifest whose version is not `version`. `manifests`: the texts by file."""
     return [
         f"{file} has another version than {version}"
         for file, text in manifests.items()
@@ -169,7 +169,7 @@ def check(tag: str) -> None:
 
 
 def build_sdist(folder: Path) -> Path:
-    """Builds the source distribution twice, the second time as another user would, and returns the file.
+    """Builds the source distribution twice, with two different umasks, and returns the file.
 
     Raises:
         NotReady: the build failed, or the two files differ.
@@ -203,7 +203,7 @@ def write(name: str, text: str) -> None:
 
 
 def notes(version: str) -> str:
-    """Returns the section of the changelog. Raises NotReady if there is none."""
+    """Returns the changelog's section of a version. Raises NotReady if there is none."""
     try:
         return sections(read("CHANGELOG.md"))[version]
     except KeyError:

@@ -1,6 +1,6 @@
 """Array lines, which have many records of one kind: their schema, their faults, and their records.
 
-An array line is valid if every one of its records is. So the conditions here are about whole arrays: the least and the
+An array line is valid if all of its records are valid. So the conditions here are about whole arrays: the least and the
 greatest value of an array decide whether all of its values are within the bounds.
 """
 
@@ -64,14 +64,14 @@ def observed(is_array: Column) -> tuple[Column, Column]:
 
 
 def is_valid() -> Column:
-    """True if no value of an array line is missing or out of range, apart from times. Otherwise false or null."""
+    """True if no value of an array line is missing or out of range. Otherwise false or null. Times are not checked."""
     counts = F.col(_COUNT).between(1, ARRAY_RECORDS) & (F.col("seq") >= 1) & (_last_seq() <= GREATEST)
     envelope = (F.col(column.name).isNotNull() for column in columns(ArrayEnvelope))
     return _all([counts, *envelope]) & _of_kind(lambda body: _all(map(_is_valid_array, array_columns(body))))
 
 
 def lacks_value() -> Column:
-    """True if an array line lacks a column of its envelope, or an array that has `count` values. Never null."""
+    """True if an array line lacks a column of its envelope, or the `count` values of an array. Never null."""
     envelope = (F.col(column.name).isNull() for column in columns(ArrayEnvelope))
     lacking = _of_kind(lambda body: _any(map(_lacks_value, array_columns(body))))
     return _any([*envelope, F.coalesce(lacking, F.lit(False))])

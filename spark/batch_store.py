@@ -9,8 +9,8 @@ one folder.
 Each attempt to write a batch has its own folders. It removes the folders of earlier attempts only after its own are
 complete. So a process that continues after it has lost its lease can at worst store rows a second time.
 
-A row may be stored several times under one name, and readers remove the duplicates. So compaction needs no atomic
-switch. While the old folders and the new folder both exist, or the new one is incomplete, some rows are stored twice.
+A row may be stored several times, and readers remove the duplicates. So compaction needs no atomic switch. While the
+old folders and the new folder both exist, or the new one is incomplete, some rows are stored twice.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -97,7 +97,7 @@ class BatchStore:
         return found
 
     def remove(self, folders: Collection[str]) -> set[datetime]:
-        """Removes folders that `earlier` returned. Returns the hours that they belonged to."""
+        """Removes folders of this store. Returns the hours that they belonged to."""
         for folder in folders:
             self._fence()
             self._folders.remove(folder)

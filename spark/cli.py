@@ -43,7 +43,7 @@ EXIT_STORE_LOCKED = 4
 SMALL_INPUT_BYTES = 64 << 20
 """For inputs below this size, Spark is configured to start quickly. Optimised compilation does not pay off there."""
 SMALL_STORE_BYTES = 4 << 20
-"""The same for `requeue`, which reads the store. Compressed Parquet is much smaller than the journals."""
+"""The same limit for `requeue`, which reads the store. Compressed Parquet is much smaller than the journals."""
 KAFKA = "kafka://"
 
 _DURATION = re.compile(r"(\d+)([smhd])")
@@ -215,7 +215,7 @@ def _input(text: str) -> str:
 
 
 def _existing_path(text: str) -> str:
-    """Checks a path before Spark starts, because the start takes seconds. A URL is not checked; only Spark can."""
+    """Checks a path before Spark starts, because the start takes seconds. A URL is not checked, as only Spark can."""
     if not urlsplit(text).scheme and not Path(text).exists():
         raise argparse.ArgumentTypeError(f"there is no {text}")
     return text
@@ -303,7 +303,7 @@ def _session(options: argparse.Namespace) -> SparkSession:
 def _is_small(folder: Path, files: str, limit: int) -> bool:
     size = 0
     for path in folder.rglob(files):
-        # A sidecar may drop its oldest segments at any time, and a job its attempts.
+        # A sidecar may drop its oldest segments at any time, and a job may remove its attempts.
         with suppress(FileNotFoundError):
             size += path.stat().st_size
     return folder.is_dir() and size < limit

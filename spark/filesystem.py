@@ -3,7 +3,8 @@
 The module lists, removes and moves folders, reads and writes small files, and names the folder of an hour. It uses
 Hadoop's FileSystem in the JVM that Spark runs in.
 
-Hadoop reports some failures by an exception and others by returning false. Both become a `FolderError` here.
+Hadoop reports some failures by an exception and others by returning false. Methods that read, write, move or remove
+files turn both into a `FolderError`.
 """
 
 import re
@@ -142,7 +143,7 @@ class Folders:
             aside: the path to which the old folder is moved. It is moved back if `by` cannot be moved.
 
         Raises:
-            FolderError: not every file arrived.
+            FolderError: a folder could not be moved.
         """
         was_there = self.exists(folder)
         if was_there:
@@ -211,6 +212,9 @@ class Folders:
 
         Returns:
             Whether this process created the file.
+
+        Raises:
+            FolderError: the file cannot be written.
         """
         path = self._path(file)
         with _as_folder_error(f"cannot write {path}"):

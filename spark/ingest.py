@@ -61,6 +61,9 @@ def ingest(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = 
         batch: the batch's number in the stream, larger than those of earlier batches; or the name of a batch that does
             not belong to a stream.
         now: the current time; the clock's time if None. It decides which records are too old or lie in the future.
+
+    Raises:
+        LineCountError, FolderError, LeaseLostError: as in `WriteAttempts.add`.
     """
     now = now or datetime.now(UTC)
     files = Observation() if "file" in lines.columns else None

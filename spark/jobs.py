@@ -128,7 +128,7 @@ class RequeueOptions:
 
 
 def run_requeue(spark: SparkSession, options: RequeueOptions) -> None:
-    """Judges quarantined lines again, and takes those that are records now.
+    """Judges quarantined lines again, and stores those that are records now.
 
     Raises:
         StoreError: there is no store.
@@ -270,7 +270,7 @@ def _folder(output: str | None) -> Iterator[str]:
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """Makes SIGTERM and SIGINT set the event, instead of PySpark's own handlers. Works in the main thread only."""
+    """Yields an event that SIGTERM and SIGINT set in place of their old handlers, but only in the main thread."""
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopping

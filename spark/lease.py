@@ -3,8 +3,9 @@
     _lease/00000007    the holder with token 7: its process, and the last renewal of its lease
 
 The holder of the highest token may write. A process gets a token by creating the file of that number, which only one
-process can do. It may do so if the last holder has released its lease, has died on this machine, or has not renewed its
-lease for `EXPIRY`. Only the file system's clock measures that time, so the clocks of machines may differ.
+process can do. A process may create the file if the last holder has released its lease, has died on this machine, or
+has not renewed its lease for `EXPIRY`. Only the file system's clock measures that time, so the clocks of machines may
+differ.
 
 A holder that was suspended does not know that its lease has expired. So a holder checks its lease before each step that
 other processes would see (`Lease.check`): it renews the lease, and then looks for a higher token. A process that takes

@@ -1,6 +1,7 @@
 """Parses lines into records. A line that is not valid goes to quarantine with its fault.
 
-A line is one record, or an array line with many records (`array_lines`), which is taken or quarantined as a whole.
+A line is one record or an array line with many records (`array_lines`). An array line is accepted or quarantined as a
+whole.
 
 The schema, the required columns and the bounds all come from `metrics.records`; there is no second list. Spark accepts
 any JSON value for a string column, so a number in place of a name is read as its digits.

@@ -1,8 +1,8 @@
 """Reads lines from sealed segments in a folder or from a Kafka topic, all at once or as a stream.
 
-Each function returns `value` STRING, which is a line, and `arrived_at` TIMESTAMP, which is when the segment was sealed
-or when the topic received the line. For segments, the result also has `file`, the state of the segment when it was
-listed (`FILE`).
+A frame of lines has two columns: `value` STRING is a line, and `arrived_at` TIMESTAMP is the time when the segment was
+sealed or when the topic received the line. If the lines come from segments, the frame also has `file`, the state of the
+segment when it was listed (`FILE`).
 """
 
 import re

@@ -11,7 +11,7 @@ from group_sidecar.spark.ingest import IngestResult, ingest
 from group_sidecar.spark.store import Store
 
 _LOOK_BACK = timedelta(days=1)
-"""The time before the newest hour in which sidecars are compared."""
+"""Sidecars are compared from this time before the newest hour on."""
 _MAX_NAMED = 3
 """Maximum number of files or sidecars that a warning names."""
 _SEGMENT = f"%{line_sources.SEGMENTS.removeprefix('*')}"
@@ -19,7 +19,7 @@ _SEGMENT = f"%{line_sources.SEGMENTS.removeprefix('*')}"
 
 @dataclass(frozen=True, kw_only=True)
 class MissedSegments:
-    """The findings.
+    """The result of a check for missed segments.
 
     Attributes:
         warnings: problems for the operator, each in one line.

@@ -1,4 +1,4 @@
-"""Judges lines in quarantine again, and takes those that are records now.
+"""Judges lines in quarantine again, and stores those that are records now.
 
 A line of a newer contract waits in quarantine until the job is upgraded. The lines of a folder of the quarantine become
 a batch that replaces this folder: the records go to their hours, and the rest goes back to the quarantine. Like every
@@ -54,7 +54,7 @@ def requeue(
 ) -> RequeueResult:
     """Judges quarantined lines again by the present contract.
 
-    A line that is a record now is taken like new input, and leaves the quarantine. A line that has another fault now
+    A line that is a record now is stored like new input, and leaves the quarantine. A line that has another fault now
     stays under its new fault. No stream may write to the store at the same time.
 
     Args:

@@ -37,7 +37,7 @@ class SegmentLedger:
         self._fence = fence
 
     def add(self, batch: Batch, files: str) -> None:
-        """Adds the segments of a batch, and replaces what the ledger had for that batch.
+        """Adds the segments of a batch, in place of those that the ledger had for that batch.
 
         Args:
             batch: the batch's number or name.
@@ -50,7 +50,7 @@ class SegmentLedger:
             self._folders.write_new_file(name, files)
 
     def changed(self, files: DataFrame) -> list[str]:
-        """Returns the sorted URLs of files that were read, but never in their current state.
+        """Returns the sorted URLs of files that were read, but never in their current state. Leaves out empty files.
 
         Args:
             files: the current files, as `line_sources.FILE`.

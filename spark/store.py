@@ -41,7 +41,7 @@ CHECKPOINT = "checkpoint"
 CLOSED_AFTER = timedelta(hours=2)
 """How long after its end an hour is compacted. Later records are stored too, and are merged by the next compaction."""
 _BY_KIND = ("kind", "sidecar", "boot", "seq")
-"""The order of compacted records. A query reads only some kinds."""
+"""The order of compacted records. A query reads records of only some kinds, so records of a kind are adjacent."""
 _MADE_WITH = "store.json"
 _LAYOUT = 1
 
@@ -68,7 +68,8 @@ class Store:
         check_lease: raises LeaseLostError if this process may no longer write.
 
     Raises:
-        StoreError: the store was created with another window or format, or Spark lacks the format.
+        StoreError: the store was created with another window or format, the window does not divide an hour, or Spark
+            lacks the format.
     """
 
     def __init__(

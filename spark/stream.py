@@ -1,7 +1,7 @@
 """Runs the stream: writes batches of lines to the store until there are no more lines or the stream is stopped.
 
-`foreachBatch` calls its function at least once per batch, with the same number when it repeats a batch. `ingest` makes
-the repetition idempotent. Spark records the position of the stream when a batch is done, never before.
+Spark calls the function of `foreachBatch` at least once for each batch. A repeated batch has the same number, so that
+`ingest` can make the repetition idempotent. Spark records the position of the stream only after a batch is done.
 """
 
 import threading

@@ -30,7 +30,7 @@ PREFIX = "group_sidecar_fleet_"
 MAX_LAG_GROUPS = 100
 """The maximum number of groups with a lag metric. They are the groups with the largest lag."""
 LOOK_BACK = timedelta(days=1)
-"""Sidecars that have been silent for longer are left out. Missing records are counted over this time."""
+"""Sidecars that have been silent for longer than this are left out. Missing records are counted over this time."""
 
 _GAUGES = {
     "groups": ("Groups, by state.", "state"),
@@ -77,7 +77,7 @@ class FleetFigures:
 
 
 class Textfile:
-    """The file and its contents.
+    """The file for node_exporter's textfile collector, and the metrics that it contains.
 
     Args:
         file: the path of the file, which is replaced as a whole.

@@ -4,7 +4,7 @@
 and completes or removes the attempts of a process that has died.
 
 A batch may replace folders of the quarantine: `requeue` takes lines out of them. The file that marks the attempt as
-complete names these folders, so whoever completes the attempt also removes them.
+complete names these folders. The process that completes the attempt also removes them.
 """
 
 import json
@@ -95,7 +95,7 @@ class WriteAttempts:
         """Writes the lines of a batch and replaces the rows of earlier attempts at the batch.
 
         All lines are read and written once, counted, and then moved to their place. After that, the rows of earlier
-        attempts are removed. An attempt with more lines is kept, because a segment was deleted after that attempt.
+        attempts are removed. An earlier attempt with more lines is kept, because a segment was deleted after it.
 
         Args:
             batch: the batch's number or name.
@@ -104,7 +104,7 @@ class WriteAttempts:
             now: determines the hour of a quarantined line whose arrival time is not known.
             replaced: folders of the quarantine whose lines are all in the batch. They are removed.
             compute_tables: called with the hours once all lines are in their place. If the process dies before this
-                ends, `recover` calls it again. A batch that is repeated anyway does not need it.
+                call ends, `recover` calls it again. A batch that is repeated anyway does not need it.
 
         Raises:
             LineCountError: the number of written lines differs from the number of lines read.
@@ -140,7 +140,7 @@ class WriteAttempts:
 
         Args:
             compute_tables: called with the hours that have new records, if there are any. If the process dies before
-                this ends, the next call of `recover` finds the same attempts.
+                this call ends, the next call of `recover` finds the same attempts.
 
         Returns:
             The hours that have new records.

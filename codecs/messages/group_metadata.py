@@ -1,9 +1,9 @@
 """GroupMetadata (10), v1: the draft of KIP-40, which no Kafka release implements.
 
-The draft extends ConsumerMetadata, later called FindCoordinator, in version 1 by descriptions of groups. v0 is the same
-as FindCoordinator v0. Released Kafka uses the same key and version for another FindCoordinator (KIP-98). These messages
-are therefore not in the table of APIs, and the caller must know which of the two is meant. Except for unusual names,
-bytes of one message cannot be decoded as the other.
+Version 1 of the draft adds descriptions of groups to ConsumerMetadata, which Kafka later called FindCoordinator. v0 is
+the same as FindCoordinator v0. Released Kafka uses the same key and version for another FindCoordinator (KIP-98). These
+messages are therefore not in the table of APIs, and the caller must know which of the two is meant. Except for unusual
+names, bytes of one message cannot be decoded as the other.
 
 The draft does not number the states of a group. Here the states are numbered from 0 in the draft's order.
 """
@@ -30,9 +30,9 @@ class Kip40State(IntEnum):
 
 @request(key=10, versions=(1, 1))
 class GroupMetadataRequest(Struct):
-    """Asks for the named groups, and for all groups of the broker if the first flag is not 0.
+    """Asks for the named groups, and for all groups of the broker if `include_all_groups` is not 0.
 
-    Without the second flag the reply contains no members.
+    If `include_member_metadata` is 0, the reply contains no members.
     """
 
     include_all_groups: int = wire_field(INT8)

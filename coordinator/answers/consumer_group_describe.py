@@ -1,7 +1,7 @@
 """Builds the replies to ConsumerGroupDescribe from views of consumer groups (KIP-848).
 
 The caller decides beforehand whether a request may be answered. The reference is Kafka's GroupMetadataManager: a reply
-made here equals the broker's reply in every field. Only the order may differ, if the broker's order is that of a hash
+made here equals the broker's reply in every field. Only the order may differ, where the broker iterates over a hash
 table. Here groups are in the order of the request, members in the order of the view, and partitions in the order of
 their numbers.
 """
@@ -68,9 +68,8 @@ def consumer_group_describe(
             (KAFKA-20431). Kafka 4.3.1 includes them; 4.2.0 does not. None if the broker's behaviour is not known.
 
     Returns:
-        The reply, or None if a needed value is not known. Such values are a topic's name, which of several assignors
-        the broker chooses, whether it reports partitions that are being revoked, and the client's authorized
-        operations.
+        The reply, or None if a needed value is not known: the name of a topic, the assignor, whether the broker reports
+        partitions that are being revoked, the client's authorized operations, or the error for an empty group id.
     """
     if request.include_authorized_operations:
         return None

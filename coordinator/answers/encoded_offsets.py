@@ -197,7 +197,7 @@ class EncodedOffsets:
         return not self._stale
 
     def _all_at_once(self) -> bool:
-        """Encodes all rows at once if they have the same size. Returns whether it did."""
+        """Encodes all rows at once if all values are from the log and have the same size. Returns whether it did."""
         rows = encode_uniform_rows(self._version, self._indexes, self._sources)
         if rows is None:
             return False

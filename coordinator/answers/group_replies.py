@@ -72,8 +72,8 @@ def describe_groups(
         request: the request.
         version: the version of the request.
         groups: the view of each requested group.
-        true_hosts: whether a member's host is the address from which its requests arrive. Otherwise it is the host that
-            the broker reports.
+        true_hosts: whether a member's host is the address from which its requests arrive. Otherwise the member has the
+            host that the broker reports.
         operations: the operations that the client may perform on each group.
         empty: whether Empty groups are described as Empty. Otherwise they are described as Dead.
     """
@@ -243,7 +243,7 @@ def _topics(
             return None
         offsets = [group.offsets.get((name, p), NO_OFFSET) for p in partitions]
         if topics is None and any(offset is NO_OFFSET for offset in offsets):
-            return None  # The log has a topic's name that is not UTF-8, and its decoded form is no key of the log.
+            return None  # The topic's name in the log is not UTF-8, so the decoded name is no key of the log.
         if version >= LEADER_EPOCH_SINCE and not all(offset.epoch_known for offset in offsets):
             return None
         response_partitions = tuple(map(_partition, partitions, offsets))

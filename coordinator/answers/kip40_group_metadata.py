@@ -1,8 +1,8 @@
 """Builds the replies to the GroupMetadata request of KIP-40's draft.
 
 The module maps a group's state to the draft's states and selects the fields of each state. Kafka released
-DescribeGroups instead, which returns neither the leader nor the generation. The copy adds both to a description, which
-may come from the copy or from the broker.
+DescribeGroups instead, which returns neither the leader nor the generation. The copy adds both to a description of the
+group. That description comes from the copy or from the broker.
 """
 
 from collections.abc import Mapping
@@ -109,7 +109,7 @@ def kip40_initializing(group_id: str, where: Kip40Coordinator | None = None) -> 
 def kip40_group_metadata(
     described: DescribedGroup, knowledge: KnownGeneration, where: Kip40Coordinator, *, with_members: bool
 ) -> Kip40Group:
-    """Returns the reply of a group that this broker coordinates or is loading. Other errors are passed on."""
+    """Returns the reply of a group that this broker coordinates or is loading; for any other error, only the error."""
     group_id, error = described.group_id, described.error_code
     if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return kip40_initializing(group_id, where)

@@ -1,7 +1,7 @@
 """Builds the reply to ListGroups from an encoded list that is updated as groups change.
 
-`Listing` keeps the entry of each group, decoded and encoded. It knows why the list may not be used for an answer, and
-which groups must be evaluated again.
+`Listing` keeps the entry of each group, decoded and encoded. It also keeps the reasons not to answer from the list, and
+the groups that must be evaluated again.
 
 Evaluating 10,000 groups takes 50 ms, and encoding them takes another 50 ms. So a reply only evaluates and encodes
 groups that have changed or whose deadline has passed, and joins the bytes. If that is still too much for one request,
@@ -40,11 +40,11 @@ SHARDS = 1024
 """Shards into which the encoded groups of a kind are divided. With 100,000 groups, one change requires joining 100
 groups again. MAX_GROUPS_PER_REQUEST changes require joining less than a third of all groups again."""
 SPARE_DEADLINES = 1000
-"""How many outdated deadlines are kept besides the current ones before all outdated ones are dropped."""
+"""If there are more outdated deadlines than current ones plus this number, all outdated deadlines are dropped."""
 
 _Kind = tuple[str, str]
-"""State and group type, which filters name. The protocol type is left out, because clients can invent any number of
-them."""
+"""State and group type, by which requests filter. The protocol type is left out, because clients can invent any number
+of protocol types."""
 
 
 class ListingEntry(NamedTuple):
@@ -93,7 +93,7 @@ class Listing:
 
     Args:
         look: returns the entry of a group at a given time.
-        changed: the groups to evaluate again because they changed, appeared or disappeared. Other objects add to it.
+        changed: the groups to evaluate again because they changed, appeared or disappeared. Other objects add groups.
         names: the ids of all known groups.
 
     Attributes:

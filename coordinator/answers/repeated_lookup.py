@@ -1,8 +1,8 @@
 """Looks up the same keys of a mapping repeatedly, while few of its values change in between.
 
 A lookup of 10,000 keys takes 0.25 ms, and much more if the keys are no longer in the processor's cache. Iterating over
-a mapping takes a tenth of that time. So while the keys of the mapping do not change, its values are compared in the
-mapping's own order.
+a mapping takes a tenth of that time. So while the keys of the mapping do not change, its values are compared with those
+of the last lookup in the mapping's own order.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,9 +11,10 @@ from operator import is_not, itemgetter
 from typing import Any
 
 VALUES_PER_SLICE = 128
-"""How many values are compared at once, as two slices."""
+"""How many values one comparison of two slices covers."""
 MAX_SIZE_FACTOR = 4
-"""The mapping is iterated over if it has at most this many times as many keys as there are keys to look up."""
+"""`Lookup` iterates over a mapping that has at most this many times as many keys as are looked up. In a larger mapping,
+it looks up each key."""
 
 
 class Lookup:

@@ -119,8 +119,8 @@ class LogFollower:
             leader_epoch: the leader epoch of the partition.
             start_offset: the offset at which the reading begins.
             now: the current time, in seconds since the epoch.
-            coordinator_loaded: whether the broker's own coordinator has loaded the partition. That load may still be
-                running when the log has been read. The partition stays LOADING until it ends. True if the broker cannot
+            coordinator_loaded: whether the broker's own coordinator has loaded the partition. If it has not, the
+                partition stays LOADING until that load has ended, even if the log was read. True if the broker cannot
                 be asked.
 
         Raises:
@@ -158,7 +158,7 @@ class LogFollower:
     def _end_elsewhere(self, number: int) -> None:
         """Ends the unseen history that groups of this partition may have had at another broker.
 
-        If this broker reads the partition again, the log contains those groups.
+        If this broker leads the partition again, the log contains those groups.
         """
         if count := self.partitions.count:
             self._cache.unseen_history.end_elsewhere(lambda group_id: partition_for(group_id, count) == number)
@@ -251,7 +251,7 @@ class LogFollower:
     def overflowed(self, number: int) -> str:
         """Returns why a partition is too large to be kept, and counts the overflow; empty if it is not too large.
 
-        If all partitions together exceed a limit, the largest one is dropped.
+        A partition is too large if it is the largest one and all partitions together exceed a limit.
         """
         cache, log = self._cache, self.partitions.leader_partitions[number].log
         logs = [partition.log for _, partition in self.partitions]
@@ -384,7 +384,7 @@ class LogFollower:
         return bool(busy) or group.wire_event_at > at or (offsets is not None and offsets.changed_at > at)
 
     def _is_obsolete(self, partition: Partition, group: Group, asked_at: float) -> bool:
-        """Whether neither the log nor the wire knows the group any more, and the broker will not be asked about it."""
+        """Whether neither the log nor a recent request shows the group, and the broker will not be asked about it."""
         logged = group.group_id.encode() in partition.log.groups
         return not (self._cache.exclusive or logged or self._wire_reported_since(group, asked_at))
 

@@ -18,9 +18,9 @@ NEVER, FOREVER = float("-inf"), float("inf")
 LEAVE_GROUP_MEMBER_EPOCH = -1
 """The member epoch with which a member leaves a KIP-848 group. A static member that restarts sends -2 instead."""
 LOST_REQUEST_SECONDS = 1.0
-"""Seconds after the loss of a connection in which its last request may still reach the broker."""
+"""For this many seconds after a connection is lost, its last request may still reach the broker."""
 NEW_MEMBER_JOIN_TIMEOUT_SECONDS = 300.0
-"""Seconds that a new member may wait for its first generation. Kafka then removes it, and no reply shows that."""
+"""Seconds that a new member may wait for its first generation. Kafka then removes the member without any reply."""
 DESCRIPTION_VALID_SECONDS = 1.0
 """Seconds for which a description by the broker is valid. Clients that bypass this sidecar may change the group."""
 
@@ -30,7 +30,7 @@ class Event:
     """Something that happened to one group. `sent_at`: when the request of the event was sent to the broker.
 
     Replies on one connection arrive in order, but replies on different connections may overtake each other. If a
-    request was sent before another event was seen, the broker may have executed it before or after that event.
+    request was sent before another event was seen, the broker may have executed the request before or after that event.
     """
 
     group_id: str

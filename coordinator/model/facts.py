@@ -134,7 +134,9 @@ class RebalanceCompleted(Fact):
 
     Attributes:
         cause, by, said: the same as in the `RebalanceStarted` of this rebalance, even if further causes followed.
-        duration_seconds: the time from the first join to the last needed sync; 0 if the beginning was not observed.
+        duration_seconds: for a classic group, the time from the first sign of the rebalance, usually a join, to the
+            first sign of the stable generation, usually a SyncGroup reply; 0 if only the log showed the rebalance. For
+            a KIP-848 group, the time from the new epoch until each member owns its target assignment.
         joined, gone: how many members joined and left since the previous rebalance.
         slowest: the member whose join was sent last; None if fewer than two joins were seen.
         moved_partitions: how many partitions have lost their previous owner; None if assignments cannot be read.
@@ -226,7 +228,7 @@ class OffsetsExpired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientBypassed(Fact):
-    """The log shows a commit or a member whose requests did not pass through this sidecar, although all should.
+    """The log or the broker shows a commit or a member that bypassed this sidecar, contrary to `answers.exclusive`.
 
     Attributes:
         member: the member; None for a commit, whose record does not name its client.

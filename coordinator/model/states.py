@@ -34,7 +34,7 @@ class StateChange(Enum):
     GENERATION_FOUND = auto()
     """The broker accepted a request of a generation whose beginning was not observed."""
     REPORTED_DEAD = auto()
-    """The broker or the log reported this state, as with the changes below. Unobserved steps may have led to it."""
+    """The broker or the log reported the state Dead. Unobserved steps may have led to it, as in all changes below."""
     REPORTED_EMPTY = auto()
     REPORTED_PREPARING_REBALANCE = auto()
     REPORTED_COMPLETING_REBALANCE = auto()

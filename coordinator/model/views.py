@@ -87,7 +87,7 @@ class CommittedOffset:
 
     @property
     def looks_absent(self) -> bool:
-        """Whether an OffsetFetch of this partition shows the same as without a commit. Clients may commit -1."""
+        """Whether OffsetFetch reports this commit like a missing commit. Clients may commit -1."""
         return self.offset == -1 and not self.metadata
 
 

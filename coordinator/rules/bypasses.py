@@ -2,9 +2,9 @@
 
 Each record of the log must have been caused by a request that passed. Three kinds of evidence are judged:
 
-- A commit: an OffsetCommit or TxnOffsetCommit for the same partition of the group must pass. The broker
-  replies after the record can be read. `CommittedOffsets.wire_offsets` keeps the commit that the reply confirmed until
-  the log has been read past its record. So an offset from the wire explains the record, whatever its value is.
+- A commit: an OffsetCommit or TxnOffsetCommit for the same partition of the group must pass. The record may be read
+  before the broker replies. `CommittedOffsets.wire_offsets` keeps a confirmed commit until the log has been read past
+  the commit's record. So an offset from the wire explains the record, whatever its value is.
 - A new member of a KIP-848 group: the member's heartbeat must pass.
 - A member of a classic generation: the broker must have removed the member after its session timeout, if none of its
   requests passed. A Stable description that still contains the member proves that its heartbeats bypass the sidecar.
@@ -27,8 +27,8 @@ from group_sidecar.coordinator.state.log_partitions import Partition
 from group_sidecar.coordinator.state.member import Member
 
 SESSIONS = 2
-"""Session timeouts after which a silent member of a classic group must be gone: its own, and one for the broker's
-timers."""
+"""The number of session timeouts after which a silent member of a classic group must be gone. The second one leaves
+time for the broker's timers."""
 
 
 class Bypasses:
@@ -41,7 +41,7 @@ class Bypasses:
     # Records.
 
     def begin(self, partition: Partition, asked_at: float) -> None:
-        """Begins to judge the records of a partition, once it was read to its end long enough after its load."""
+        """Begins to judge the records of a partition if the Fetch at `asked_at` was sent long enough after the load."""
         if self._exclusivity.stated and asked_at >= partition.loaded_at + SETTLE_SECONDS:
             partition.log.keep_commit_keys()
 
@@ -136,7 +136,8 @@ class Bypasses:
     def _must_be_gone(self, group: Group, member: Member, logged: MemberMetadata, at: float) -> bool:
         """Whether the broker must have removed a member without requests, before the time `at`.
 
-        The member was in the same Stable generation when `silent_since` was set, so its session had begun by then.
+        The first call for a generation only sets `silent_since`. The member was in the same Stable generation then, so
+        its session had begun by then.
         """
         generation, since = member.silent_since
         began_at = max(group.leader_term.began_at, self._exclusivity.connection_lost_at)

@@ -27,7 +27,8 @@ UNANSWERED_LEAVE_SECONDS = 30.0
 """A leave without a reply may be the cause of a rebalance for this many seconds."""
 
 FOLLOW_UP_REASONS = ("group is already rebalancing", "rebalance failed due to RebalanceInProgressException")
-"""Reasons of Java's AbstractCoordinator for a join that follows from a rebalance. Such a join is not its cause."""
+"""Reasons of Java's AbstractCoordinator for a join that follows from a rebalance. Such a join does not cause the
+rebalance."""
 _JAVA_REASONS = {
     "cached metadata has changed": RebalanceCause.TOPIC_METADATA,
     "subscription has changed": RebalanceCause.SUBSCRIPTION_CHANGED,
@@ -38,13 +39,13 @@ _COORDINATOR_ERRORS = ("notcoordinator", "coordinatornotavailable", "coordinator
 _ADMIN_REASON = "member was removed by an admin"
 """The prefix of the reason that Java's KafkaAdminClient gives."""
 _WEAK_CAUSES = frozenset({RebalanceCause.UNKNOWN, RebalanceCause.STATIC_REPLACED})
-"""Causes of joins that may not need a rebalance. A join with any other cause is preferred."""
+"""Causes of joins that may not need a rebalance. A join with any other cause takes precedence."""
 _UNEXPLAINED_REJOINS = frozenset({RebalanceCause.UNKNOWN, RebalanceCause.LEADER_REJOINED})
 """Causes of joins that known members send without a reason."""
 
 
 def silence_is_conclusive(group: Group, member: Member) -> bool:
-    """Whether a member whose requests are not seen certainly sends none. Otherwise it may bypass this sidecar."""
+    """Whether a member without observed requests certainly sends none. Otherwise the member may bypass this sidecar."""
     return member.seen_on_wire or (group.exclusive and not member.bypasses)
 
 

@@ -73,7 +73,7 @@ class OffsetRules:
         return [OffsetsCommitted(group_id=event.group_id, at=now, accepted=accepted, refused=event.refused)]
 
     def _explain(self, event: OffsetsStored | OffsetsPending) -> None:
-        """Notes that the records of these commits, which may have been read before, passed as requests."""
+        """Notes that these commits passed as requests, so that their records do not count as bypasses."""
         for partition in event.offsets:
             self._cache.exclusivity.explain(event.group_id, partition)
 

@@ -1,4 +1,4 @@
-"""The rules of the broker's descriptions of groups: what the copy adopts, and which facts a description shows first."""
+"""The rules of the broker's descriptions of groups: what the copy adopts, and which facts follow."""
 
 from group_sidecar.coordinator.model.events import GroupDescribed
 from group_sidecar.coordinator.model.facts import Departure, Fact

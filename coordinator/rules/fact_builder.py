@@ -28,9 +28,10 @@ SYNC_SECONDS = 1.0
 def member_gone_facts(
     group: Group, members: Iterable[Member], departure: Departure, now: float, reason: str = ""
 ) -> list[Fact]:
-    """Returns a fact for each member that left. A member without a known host has no fact.
+    """Returns a fact for each member that left, and counts the members unless they were fenced.
 
-    A member that was reported as gone has no further fact until it is reported as joined.
+    A member without a known host has no fact. A member that was reported as gone has no further fact until it is
+    reported as joined.
     """
     left = [member for member in members if not member.is_reported_gone]
     facts = [_gone_fact(group, member, departure, now, reason) for member in left if member.client_host]
@@ -72,7 +73,7 @@ def member_noticed_facts(group: Group, members: Iterable[Member], now: float, re
 
 
 def member_returned_facts(group: Group, members: Iterable[Member], now: float) -> list[Fact]:
-    """Returns the facts of `member_noticed_facts` for members that were reported as gone and are in the group."""
+    """Returns the facts of `member_noticed_facts` for those members that a fact has reported as gone."""
     return member_noticed_facts(group, [member for member in members if member.is_reported_gone], now)
 
 
@@ -96,7 +97,7 @@ def coordinator_moved(group_id: str, now: float) -> list[Fact]:
 
 
 def begin_rebalance(group: Group, now: float, details: CauseDetails | None = None) -> list[Fact]:
-    """Begins a rebalance, which started with the first parked join. Returns the facts; none if one is in progress.
+    """Begins a rebalance at the time of the first parked join. Returns no facts if a rebalance is already in progress.
 
     `details` is the cause; None if the cause has to be found. A rebalance keeps its first known cause.
     """
@@ -118,7 +119,7 @@ def begin_rebalance(group: Group, now: float, details: CauseDetails | None = Non
 
 
 def complete_rebalance(group: Group, now: float, *, assignments_unknown: bool = False) -> list[Fact]:
-    """Ends the rebalance. Returns its fact, unless its beginning was not observed or the assignments may still arrive.
+    """Ends the rebalance. Returns its fact; no fact if its beginning was missed, or while assignments may still arrive.
 
     `assignments_unknown` is whether the assignments will not arrive any more.
     """

@@ -16,7 +16,7 @@ class FollowedLog(Protocol):
 
     @property
     def moved_groups(self) -> BoundedTable[int]:
-        """The partition of each group whose partition another broker leads now."""
+        """The groups whose partition another broker leads now, each with the number of that partition."""
 
     def may_include(self, event: Event) -> bool:
         """Whether the log may already contain the effect of an event, and later changes that the wire did not show."""

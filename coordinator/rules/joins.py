@@ -41,7 +41,7 @@ HARMLESS_JOIN_ERRORS = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
-"""Errors that leave the group unchanged, or whose change another reply shows."""
+"""Errors after which the group is unchanged, or another reply shows the change."""
 
 _STATES_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
 """States without members. A generation that follows such a state is a new one, even if its number is not higher."""
@@ -123,7 +123,7 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
 
 
 def _is_recreated(group: Group, event: JoinAccepted) -> bool:
-    """Whether the broker may have removed the empty group and created it again, with generations from the start."""
+    """Whether the broker may have removed the empty group and created it again, so that its generations begin again."""
     return not group.members and not group.overdue and event.sent_at > group.generation_at
 
 
@@ -165,7 +165,8 @@ def _replace_static(group: Group, old: Member, event: JoinAccepted, now: float) 
 def _apply_late_join(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     """Applies a join that the broker answered at once, because the generation was complete.
 
-    Such a join changes nothing except the member id of a static member.
+    Such a join changes nothing except the member id of a static member. A member that is unknown to the copy puts the
+    group in doubt.
     """
     old = group.roster.predecessor(event.joining.instance_id, event.member_id)
     if old is not None and event.member_id not in group.left_member_ids:
@@ -178,10 +179,10 @@ def _apply_late_join(group: Group, event: JoinAccepted, now: float) -> list[Fact
 
 
 def _count_unidentified(group: Group, new: Iterable[Member]) -> None:
-    """Counts new members whose own replies the copy has not seen, as far as their joins are in flight.
+    """Counts new members in the leader's reply whose own joins have no reply yet.
 
-    The reply to such a join may arrive after the rebalance has ended. A join without a member id does not show which
-    of the members it is.
+    The replies to these joins may arrive after the rebalance has ended. A join without a member id does not show which
+    of the members it is, so at most as many members are counted as there are such joins.
     """
     joins = sum(not sent.joining.member_id for sent in group.joins.values())
     unidentified = [member.member_id for member in new if not member.client_host]

@@ -4,7 +4,7 @@ Replies on different connections may overtake each other. Four rules keep the co
 
 - Generations only grow.
 - The broker does not issue a member id again after its member has left.
-- The leader's reply to its join decides which members a generation has, and the leader's sync decides the assignments.
+- The reply to the leader's join decides which members a generation has, and the leader's sync decides the assignments.
 - An event cannot undo a change that was seen after the event's request was sent.
 """
 
@@ -58,7 +58,7 @@ CONSUMER_SESSION_MS = 45_000
 _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = LEAVE_GROUP_MEMBER_EPOCH, -2
 """Member epochs in heartbeats that end a membership. A static member that restarts (-2) stays a member."""
 _TIMER_DELAY_SECONDS = 1.0
-"""How many seconds the copy's session timer may expire after the broker's timer."""
+"""The copy's session timer may expire up to this many seconds after the broker's timer."""
 
 
 def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
@@ -82,7 +82,7 @@ def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
 
 
 def _explain_by_expiry(group: Group, member: Member, departure: Departure) -> None:
-    """Sets an expired session as the cause of a rebalance without a known cause that began just before.
+    """Sets an expired session as the cause of a rebalance that began at about the same time without a known cause.
 
     The copy may start a session timer some milliseconds later than the broker, when it sees the reply to a join or to
     a sync. So a heartbeat may show the rebalance before the copy's timer has expired.
@@ -166,7 +166,7 @@ def synced(group: Group, event: Synced, now: float) -> list[Fact]:
 def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
     """Resets the session timer of a member whose request was accepted.
 
-    This does not count as a change of the group, unless the list of groups shows the group differently.
+    Most such requests change nothing else, so this rule counts the changes of the group itself.
     """
     if group.kind is not CLASSIC:
         return _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
@@ -240,7 +240,7 @@ def _departure_of_unknown(
     """Returns the departure of a member that the broker does not have any more."""
     if leave is not None:
         return Departure.KICKED if leave.by_admin else Departure.LEFT
-    # The broker started its session timer later than the copy, so the copy's timer expires first.
+    # The copy's session timer starts when a request is sent, before the broker's timer. So the copy's expires first.
     lasts = member.session_timeout_ms is not None and not member.session_expired(now, group.leader_term.began_at)
     return Departure.DROPPED if event.group_is_full or lasts else Departure.EXPIRED
 
@@ -317,7 +317,7 @@ def _after_departure(group: Group, details: CauseDetails, now: float) -> list[Fa
     return facts
 
 
-# Descriptions, and groups of KIP-848.
+# Groups of KIP-848.
 
 
 def consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:

@@ -70,7 +70,7 @@ class AwaitedTombstones:
     def tombstone_read(self, name: bytes, key_suffix: bytes) -> None:
         """Counts a tombstone that was read.
 
-        The tombstone of an offset that is not awaited belongs to the deletion of the whole group.
+        If the tombstone of an offset is not awaited, the tombstone belongs to the deletion of the whole group.
         """
         of_group = self._awaited.get(name)
         if of_group is None:

@@ -18,7 +18,10 @@ MAX_ID_LENGTH = 512
 
 
 class IssuedIds:
-    """Member ids that the broker has issued, and until when each may be used (KIP-394). The oldest ids are evicted."""
+    """Member ids that the broker has issued, and until when each may be used (KIP-394).
+
+    The oldest ids and too long ids are evicted.
+    """
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}

@@ -18,7 +18,7 @@ from group_sidecar.coordinator.model.views import DELETED_OFFSET, CommittedOffse
 _metadata = attrgetter("metadata")
 _TAGGED = b"\0\4"
 _ONE_TAG = b"\1\0\x10"
-"""The bytes before the topic id in an OffsetCommitValue v4: one tagged field follows, with the tag 0 and 16 bytes."""
+"""The bytes before the topic id in an OffsetCommitValue v4. They announce one tagged field with tag 0 and 16 bytes."""
 
 
 OffsetRow = tuple[str, int, int, int, float]
@@ -64,7 +64,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         )
 
     def partitions(self) -> Iterator[set[TopicPartition]]:
-        """Yields the partitions in sets: the log's in sets of 1,000, then the wire's. There may be a million."""
+        """Yields the log's partitions in sets of 1,000, and then those of the wire. There may be a million."""
         keys = iter(list(self.log_values or ()))
         while some := set(map(decode_key_suffix, islice(keys, 1000))):
             yield some
@@ -80,7 +80,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         return RawOffsets(tuple(key for key, _ in kept), tuple(raw for _, raw in kept), tuple(wire_offsets.items()))
 
     def topics(self) -> set[tuple[str, UUID]]:
-        """Returns the names and ids of topics. Offsets in the log contain the topic id only since Kafka 4.1."""
+        """Returns the name and id of each topic whose id is in the log. Kafka writes topic ids since 4.1."""
         tagged = {
             (key[2:-4], raw[-16:])
             for key, raw in (self.log_values or {}).items()
@@ -93,7 +93,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         return key_suffix(*partition) in (self.log_values or ())
 
     def differs_from_log(self, partition: TopicPartition, offset: CommittedOffset) -> bool:
-        """Whether the log has another offset of a partition, or none. False if the log is not read."""
+        """Whether the log's offset of a partition is another one or is missing. False if the log is not read."""
         return self.log_values is not None and _differs(self.log_values.get(key_suffix(*partition)), offset)
 
     def differing(self) -> list[TopicPartition]:
@@ -160,7 +160,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         self.wire_offsets, self.metadata_chars = offsets, metadata_chars(offsets.values())
 
     def remove(self, partition: TopicPartition, at: float) -> CommittedOffset | None:
-        """Removes an offset whose deletion the wire has shown. Returns the wire's last offset; None if it had none."""
+        """Removes an offset that the wire has shown as deleted. Returns the last offset from the wire, or None."""
         known = self.get_wire_offset(partition)
         if self.log_values is None:
             self.drop((partition,))
@@ -219,7 +219,7 @@ class RawOffsets:
                 yield topic_partition, committed.offset
 
     def rows(self) -> Iterator[OffsetRow]:
-        """Yields the offsets as plain tuples, in no order, because there may be 100,000 a second."""
+        """Yields the offsets in no order, as plain tuples, because there may be 100,000 offsets a second."""
         for topic, partition, raw in self._log_rows():
             try:
                 offset, leader_epoch, _, committed_at, _ = decode_offset_value(raw)

@@ -1,7 +1,7 @@
 """Why the copy of one group's members is not complete.
 
-`Completeness` holds everything that is missing from one group. `confidence` combines this with what is missing from the
-copy of all groups, and decides for each kind of question.
+`Completeness` holds everything that is missing from one group. `confidence` combines these reasons with what is missing
+from the whole copy, and decides for each kind of question.
 """
 
 from group_sidecar.coordinator.model.events import NEVER
@@ -84,7 +84,7 @@ class Completeness:
         self.incomplete_reason, self.metadata_omitted = None, False
 
     def adopt_logged(self) -> None:
-        """Marks the members as complete after they were read from the log, if unobserved members were the reason."""
+        """Ends the reason COLD, because the members were read from the log."""
         if self.incomplete_reason is FallbackReason.COLD:
             self.incomplete_reason = None
 
@@ -114,7 +114,7 @@ class Completeness:
     def identifies_members(self, roster: Roster, changes: int) -> bool:
         """Whether the client id and the host of every member are known. `changes`: see `reason`.
 
-        Both results are kept until the next change, because all groups are checked several times per second.
+        The result is kept until the next change, because all groups are checked several times per second.
         """
         if self._checked_at != changes:
             self._checked_at = changes

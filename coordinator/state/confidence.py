@@ -1,7 +1,7 @@
 """Why a question about groups may not be answered from the copy.
 
 `Confidence.reason` decides this for a question about one group. `Confidence.listing_fallback_reason` decides it for
-ListGroups, without the state of each group and the age of the list: the manager checks these two afterwards. Both
+ListGroups. It checks neither the state of each group nor the age of the list, because the manager checks these. The two
 methods combine what other modules know to be missing:
 
 - `completeness`: what is missing from the members of one group
@@ -161,7 +161,7 @@ class Confidence:
         return _ERRORS[partition.state] if partition else ErrorCode.NOT_COORDINATOR
 
     def listing_fallback_reason(self, now: float) -> FallbackReason | None:
-        """Returns why ListGroups may not be answered, without the state of each group; None if the copy may answer."""
+        """Returns why ListGroups may not be answered, apart from the states of groups; None if there is no reason."""
         cache = self._cache
         if (exclusivity_reason := cache.exclusivity.fallback_reason(now)) is not None:
             return exclusivity_reason

@@ -18,7 +18,7 @@ SETTLE_SECONDS = 60.0
 This is the largest default request timeout of any client (`socket.timeout.ms` of librdkafka), the longest session of a
 KIP-848 member by default (`group.consumer.max.session.timeout.ms`), and more than `replica.lag.time.max.ms` (30 s)."""
 DOUBT_SECONDS = 600.0
-"""Seconds for which one client that bypassed the sidecar makes the operator's statement count as wrong."""
+"""After a client has bypassed the sidecar, the operator's statement counts as wrong for this many seconds."""
 MAX_UNEXPLAINED = 10_000
 """Maximum number of unexplained records. Further ones are dropped. A client that bypasses the
 sidecar also writes later records."""
@@ -26,7 +26,7 @@ MAX_UNKNOWN_EFFECTS = 1_000
 """Maximum number of groups with requests of unknown effect. An evicted request may explain any group's record."""
 
 Subject = TopicPartition | str
-"""What a record is about: the partition of a commit, or the id of a member."""
+"""The subject of a record: the partition of a commit, or the id of a member."""
 
 
 class UnexplainedRecord(NamedTuple):
@@ -51,7 +51,7 @@ class Exclusivity:
         is_shared: whether another sidecar, which this one replaces, forwards requests of clients too.
         connection_lost_at: when the connection to the broker was last lost. The broker may have restarted.
         commits, members: how many commits and members bypassed the sidecar.
-        last_at: when the last of them was found; NEVER if there is none.
+        last_at: when the last bypass was found; NEVER if there is none.
     """
 
     def __init__(self, *, stated: bool) -> None:
@@ -122,7 +122,7 @@ class Exclusivity:
     def note_unknown_effect(self, group_id: str | None, until: float) -> None:
         """Notes a request whose effect is unknown. `group_id` is None if the request may concern any group.
 
-        The broker executes the request at about the time `until`.
+        The broker executes the request, if at all, at most SETTLE_SECONDS after the time `until`.
         """
         if not self.stated:
             return

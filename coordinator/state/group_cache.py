@@ -112,7 +112,7 @@ class GroupCache:
         """Applies the unread writes since the last look-up of the group."""
         before = group.completeness.begin_epoch(self.unread_writes.epoch)
         # An unread DeleteGroups may have deleted an Empty group. It may also have deleted a group that is Dead in the
-        # copy, but that a reply in flight will show to exist.
+        # copy although a reply in flight will show that the group exists.
         deletable = before < self.unread_writes.offsets_epoch and group.state in (DEAD, EMPTY)
         if not deletable and before >= self.unread_writes.members_epoch:
             return
@@ -225,7 +225,7 @@ class GroupCache:
         self.note_removal(now)
 
     def note_removal(self, now: float) -> None:
-        """Notes that a group or unknown offsets were removed. The reply to an earlier request may be outdated."""
+        """Notes the removal of a group or of offsets that are not kept. A reply in flight may be outdated."""
         self._removals, self._removed_at = next(self.ticks), now
 
     def history_ended(self, now: float) -> None:
@@ -284,7 +284,7 @@ class GroupCache:
             partition.ahead_of_log.add(group_id)
 
     def fully_observed(self, group_id: str) -> bool:
-        """Whether a group that is not kept would be observed from its creation on."""
+        """Whether the copy would observe a group from its creation on, if a client created the group now."""
         return (
             self.exclusive
             and self.unseen_history.observed_whole(group_id)

@@ -171,8 +171,8 @@ class GroupOffsets:
     def doubt(self, partitions: Collection[TopicPartition] | None, until: float) -> None:
         """Makes partitions doubtful, because the broker may store or delete their offsets before the time `until`.
 
-        If `partitions` is None, the offset of every partition may change. Then, or if the partitions are too many, the
-        group's offsets become incomplete instead.
+        If `partitions` is None, any offset may change. In this case, or if there are too many partitions, all offsets
+        of the group become incomplete instead.
         """
         self.settled_at = max(self.settled_at, until)
         if partitions is None or len(self.doubtful) + len(partitions) > MAX_DOUBTFUL:

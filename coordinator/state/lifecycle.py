@@ -9,7 +9,8 @@ from group_sidecar.coordinator.model.states import REPORTED, StateChange, next_s
 from group_sidecar.coordinator.model.views import ConsumerGroupView, GroupKind, GroupState
 
 UNKNOWN_GENERATION = -1
-"""DescribeGroups does not contain the generation. The next request that a member sends does."""
+"""Stands for an unknown generation. A description does not contain the generation, but the next request of a member
+does."""
 
 
 class Lifecycle:
@@ -54,7 +55,7 @@ class Lifecycle:
         self.assignments_known = False
 
     def first_sync(self, now: float) -> None:
-        """Notes when the generation became stable: when the broker answered its first sync."""
+        """Notes when the generation became stable, at the first reply to a sync."""
         if self.stable_at == NEVER:
             self.stable_at = now
 

@@ -43,7 +43,8 @@ class LogBounds:
     def ends_seen(self, event: LogEndsSeen, asked_at: float) -> list[Fact]:
         """Stores log ends.
 
-        `asked_at`: when the sidecar sent its request, or saw the reply to a client's, in seconds since the epoch.
+        `asked_at`: when the sidecar sent its own request, or saw the reply to a client's request, in seconds since the
+        epoch.
         """
         self._store(self._ends, event.ends, asked_at)
         return []

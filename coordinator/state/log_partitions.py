@@ -71,8 +71,8 @@ class Partition:
         ahead_of_log: the groups for which the wire has, or may have, shown newer state than the log.
         deleted: groups whose deletion the wire has shown and the log has not, each with the time of the deletion.
         loaded_at: when the load of the partition began, or when its broker was last lost.
-        evicted_until: until when evicted deletions matter. Until the log has been read past this time, it may lack
-            their tombstones.
+        evicted_until: until when evicted deletions matter. The log may lack their tombstones until it has been read
+            past this time.
     """
 
     leader_term: LeaderTerm
@@ -89,7 +89,7 @@ class Partition:
 
     @property
     def lost_deletions(self) -> bool:
-        """Whether a deletion was evicted whose tombstone the log may still lack. Then any group may be deleted."""
+        """Whether a deletion was evicted whose tombstone the log may still lack. If so, any group may be deleted."""
         return self.fresh_at < self.evicted_until
 
 

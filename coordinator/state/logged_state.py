@@ -1,4 +1,4 @@
-"""What the log contains about one group, without the group's offsets."""
+"""The state of one group in the log, without the group's offsets."""
 
 from dataclasses import replace
 

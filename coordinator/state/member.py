@@ -42,7 +42,7 @@ class Member:
         session_timeout_ms: the session timeout; None if the member's join was not seen.
         protocols: metadata by protocol, in the order of the member's join.
         seen_at: when the request was sent that last reset the member's session timer.
-        sync_by: when the broker removes the member unless it has synced (KAFKA-12890).
+        sync_by: the time at which the broker removes the member if it has not synced (KAFKA-12890).
         seen_on_wire: whether any request of the member was seen. A member without requests may bypass this sidecar.
         silent_since: a pair for a member without requests: a generation, and when the broker first reported that
             generation as Stable with this member in it.
@@ -89,7 +89,7 @@ class Member:
         return is_new
 
     def learn_instance_id(self, instance_id: str | None) -> None:
-        """Sets the instance id if it is known now. A member id has the same instance id for all its life.
+        """Sets the instance id if it is known now. The instance id of a member id never changes.
 
         The leader's JoinGroup reply before v5, and descriptions before v4, show static members without instance ids.
         """
@@ -97,7 +97,7 @@ class Member:
             self.instance_id = instance_id
 
     def adopt_description(self, client_id: str, client_host: str) -> None:
-        """Adopts client id and host as the broker reports them. A `certain` client id of a known host is kept."""
+        """Adopts client id and host as the broker reports them. Keeps a `certain` client id if the host was known."""
         if not (self.certain and self.client_host):
             self.client_id, self.certain = client_id, True
         self.broker_host = client_host
@@ -167,7 +167,10 @@ class Member:
         return min(self.seen_at + (self.session_timeout_ms or MIN_SESSION_TIMEOUT_MS) / 1000, self.sync_by)
 
     def timeout_at(self, began_at: float) -> float:
-        """Returns when the session must have expired (see `session_expired`) or the sync deadline ends, if earlier."""
+        """Returns when the session must have expired or when the sync deadline ends, whichever is earlier.
+
+        `began_at` has the same meaning as in `session_expired`.
+        """
         last_seen_at = max(self.seen_at, self.since, began_at)
         return min(last_seen_at + (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000, self.sync_by)
 

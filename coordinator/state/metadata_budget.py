@@ -41,7 +41,7 @@ class MetadataBudget:
         return TableSize("member_metadata", self._groups, self.bytes)
 
     def within_bound(self, group: Group, event: Event) -> Event:
-        """Returns the event; without metadata and assignments if there is no room for them."""
+        """Counts the bytes of an event and returns the event; without metadata and assignments if there is no room."""
         size = _SIZES[type(event)](event) if type(event) in _SIZES else 0
         if not size:
             return event

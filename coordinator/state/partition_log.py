@@ -25,7 +25,7 @@ _KINDS = frozenset(int(kind) for kind in KeyType)
 _OFFSET_COMMITS = 1  # The key types 0 and 1 are both offset commits.
 _GROUP_METADATA = 2
 _SUFFIX_BYTES = 6
-"""Size of the length of a topic's name and of a partition, which follow the group in the key of an offset."""
+"""Size in bytes of a partition and of the length of a topic's name. Both follow the group in an offset's key."""
 
 Record = tuple[int, int, bytes | None, bytes | None]
 PendingOffset = tuple[int, bytes | None]
@@ -109,7 +109,7 @@ class PartitionLog:
         return self._commit_keys is not None
 
     def keep_commit_keys(self) -> None:
-        """Begins to keep the keys of commits. The caller takes them after each Fetch reply, so they are bounded."""
+        """Begins to keep the keys of commits. The caller takes them after each Fetch reply, so only few are kept."""
         if self._commit_keys is None:
             self._commit_keys = {}
 
@@ -181,7 +181,7 @@ class PartitionLog:
                 if len(key) != stop or stop > MAX_STRING_BYTES:  # type: ignore[arg-type]
                     key = _known_fields(key, kind, end, stop)  # type: ignore[arg-type]
             except (TypeError, IndexError):
-                # A damaged key would make a group unreadable, or add one.
+                # A damaged key would make a group unreadable, or add a group.
                 self.skipped[-1] += 1
                 continue
             assert key is not None
@@ -323,7 +323,8 @@ def _known_fields(key: bytes, kind: int, end: int, stop: int) -> bytes:
         key: the key.
         kind: the type of the key.
         end: where the group id ends, if its length is unsigned.
-        stop: where the topic and partition of an offset's key end, if the topic's length is unsigned. Otherwise `end`.
+        stop: where the topic and partition of an offset's key end, if the topic's length is unsigned. `end` if the key
+            is not an offset's.
 
     Raises:
         IndexError: the key is truncated, or a length is negative.

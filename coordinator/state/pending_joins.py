@@ -75,7 +75,7 @@ class PendingJoins:
         self._joining_member_ids: Counter[str] = Counter()
         self._lost_joins: dict[JoinKey, _LostJoin] = {}
         self._lost_joins_by_member: dict[str, list[JoinKey]] | None = None
-        """Built by the first search for a member. Some of these lost joins may have been dropped since."""
+        """Lost joins by member id; None until the first search for a member. Some may have been dropped since."""
         self._lost_joins_expire_at = FOREVER  # No lost join expires before this time.
         self._unknown_joins = 0
         self._new_member_ids: frozenset[str] = frozenset()
@@ -131,7 +131,7 @@ class PendingJoins:
         self.unlogged_members.forget(member_id)
 
     def _lost_joins_of(self, member_id: str) -> list[JoinKey]:
-        """Returns the keys of a member's lost joins. An index finds them: one request may name 5,000 members."""
+        """Returns the keys of a member's lost joins, from an index, because one request may name 5,000 members."""
         if self._lost_joins_by_member is None:
             self._lost_joins_by_member = {}
             for join_key, lost_join in self._lost_joins.items():
@@ -196,7 +196,7 @@ class PendingJoins:
     def _unexplained_members(
         self, event: GroupDescribed, before: Set[str], lost: Mapping[JoinKey, _LostJoin]
     ) -> list[str]:
-        """Returns the described members that neither were known before nor have a join with an id."""
+        """Returns the described members that were not known before and have no join with an id."""
         member_ids = {*self._joining_member_ids, *(lost_join.joining.member_id for lost_join in lost.values())}
         known = member_ids | before - self._new_member_ids
         instances = {name for kind, name in (*self._join_keys, *lost) if kind == "instance"}
@@ -217,7 +217,7 @@ class PendingJoins:
 
     @property
     def parked_ids(self) -> Iterator[str]:
-        """The members whose joins have no reply: their ids, or the tokens of joins without an id."""
+        """The members whose parked joins have no reply: their ids, or the tokens of joins without an id."""
         joins = (sent.joining for sent in self.sent.values())
         return (joining.member_id or joining.token for joining in joins if joining.will_park)
 
@@ -235,7 +235,7 @@ class PendingJoins:
     def parked_unknown(self, members: Set[str], issued: IssuedIds) -> int:
         """Returns how many parked joins the broker rejects, because their member ids are unknown.
 
-        Such a member id was neither a member's nor an issued one when the join was sent.
+        When such a join was sent, no member had its member id, and the broker had not issued the id.
         """
         unknown = self._joining_member_ids.keys() - members - {"", *issued}
         if not unknown:

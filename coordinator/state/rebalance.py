@@ -41,7 +41,7 @@ class Rebalance:
         leader_join_seen: whether the leader's join was seen, so that the leader's sync will be seen too.
         done_at: when the generation became stable. The rebalance is reported once the assignments are known too.
         joined, left: how many members had joined and left by `done_at`.
-        owners: the partitions that each member of a KIP-848 group owned before.
+        owners: the partitions that each member of a KIP-848 group owned before the rebalance.
     """
 
     cause_details: CauseDetails

@@ -44,7 +44,7 @@ class RebalanceTracking:
         self.rebalance.waiting_since = since
 
     def begin_consumer(self, details: CauseDetails, now: float, owners: Mapping[str, OwnedPartitions]) -> None:
-        """Begins a rebalance of a KIP-848 group, whose epoch has grown. `owners` has the members' partitions before it.
+        """Begins a rebalance of a KIP-848 group, whose epoch has grown. `owners`: the members' partitions before that.
 
         A rebalance that has not ended keeps its cause and its start.
         """
@@ -115,7 +115,7 @@ class RebalanceTracking:
         return assignments
 
     def count_joined(self, members: Iterable[Member]) -> None:
-        """Counts members that joined."""
+        """Counts those members that joined and whose client is known."""
         self.joined_since_rebalance = _with_identified(self.joined_since_rebalance, members)
 
     def count_unidentified(self, member_ids: Iterable[str]) -> None:
@@ -123,7 +123,7 @@ class RebalanceTracking:
         self.joined_since_rebalance = {*self.joined_since_rebalance, *member_ids}
 
     def count_left(self, members: Iterable[Member]) -> None:
-        """Counts members that left."""
+        """Counts those members that left and whose client is known."""
         self.left_since_rebalance = _with_identified(self.left_since_rebalance, members)
 
     def take_counts(self, members: Container[str]) -> tuple[int, int]:

@@ -287,6 +287,6 @@ class Roster:
         return next((m for m in self._members_of_instance(instance_id, static) if m.member_id != member_id), None)
 
     def member_id_of_instance(self, instance_id: str | None, static: StaticMembers | None = None) -> str:
-        """Returns the member id for an instance id; empty if no member has it. `static` is that of `predecessor`."""
+        """Returns the member id for an instance id; empty if no member has it. `static`: see `predecessor`."""
         namesakes = self._members_of_instance(instance_id, static) if instance_id else ()
         return next((member.member_id for member in namesakes), "")

@@ -146,7 +146,7 @@ class UnseenHistory:
             self.end(group_id)
 
     def end_before(self, now: float, max_ended: int) -> bool:
-        """Ends the oldest histories whose lost requests can no longer take effect.
+        """Ends the histories of the last listing, and the oldest histories whose lost requests cannot take effect now.
 
         The log contains the whole effect of such requests. Returns whether more than `max_ended` histories may have
         been due.

@@ -246,7 +246,7 @@ def consumer_leaving(exchange: Exchange, request: ConsumerGroupHeartbeatRequest)
 
 
 def new_member_key(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> str:
-    """Returns the id under which a new member of a KIP-848 group counts before the broker has accepted it."""
+    """Returns the id under which a new member of a KIP-848 group counts until the broker has accepted the member."""
     return request.member_id or exchange.token
 
 
@@ -259,7 +259,7 @@ def _may_change_group(request: ConsumerGroupHeartbeatRequest) -> bool:
 def _content_hash(
     exchange: Exchange, request: ConsumerGroupHeartbeatRequest, reply: ConsumerGroupHeartbeatResponse
 ) -> int | None:
-    """Returns the hash of a heartbeat and its reply, which includes all that can change the member.
+    """Returns a hash of everything in a heartbeat and its reply that can change the member.
 
     The hash is None if the heartbeat joins or leaves, or if its reply changes the epoch.
     """
@@ -271,7 +271,7 @@ def _content_hash(
 def list_groups(
     exchange: Exchange, request: ListGroupsRequest, reply: ListGroupsResponse, now: float
 ) -> Iterable[AnyEvent]:
-    """Yields the groups of a ListGroups reply, if the request had no filter."""
+    """Yields the event of a ListGroups reply, if the request had no filter."""
     if reply.error_code == ErrorCode.NONE and not (request.states_filter or request.types_filter):
         listed = frozenset(group.group_id for group in reply.groups)
         yield GroupsListed(groups=listed, sent_at=exchange.sent_at, as_of=exchange.note_count)
@@ -280,7 +280,7 @@ def list_groups(
 def describe(
     exchange: Exchange, request: DescribeGroupsRequest, reply: DescribeGroupsResponse, now: float
 ) -> Iterable[AnyEvent]:
-    """Yields the groups of a DescribeGroups reply."""
+    """Yields the events of a DescribeGroups reply."""
     for group in reply.groups:
         state = STATES.get(group.group_state)
         if group.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND) and state is not None:
@@ -291,7 +291,7 @@ def describe(
 def describe_consumer_groups(
     exchange: Exchange, request: ConsumerGroupDescribeRequest, reply: ConsumerGroupDescribeResponse, now: float
 ) -> Iterable[AnyEvent]:
-    """Yields the groups of a ConsumerGroupDescribe reply (KIP-848)."""
+    """Yields the events of a ConsumerGroupDescribe reply (KIP-848)."""
     for group in reply.groups:
         if group.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             yield ConsumerGroupDescribed(

@@ -187,7 +187,7 @@ def offset_delete_lost(exchange: Exchange, request: OffsetDeleteRequest) -> Iter
 def fetched(
     exchange: Exchange, request: OffsetFetchRequest, reply: OffsetFetchResponse, now: float
 ) -> Iterable[AnyEvent]:
-    """Yields the offsets that an OffsetFetch reply contains."""
+    """Yields the events of an OffsetFetch reply."""
     if exchange.version >= MANY_GROUPS_SINCE:
         asks_for_all = {group.group_id: group.topics is None for group in request.groups}
         for group in reply.groups:

@@ -26,7 +26,7 @@ def upstream_version() -> str:
 
 
 def debian_version(version: str) -> str:
-    """Returns a Python version in Debian's order, where `~` sorts before the end: 1.0rc1 becomes 1.0~rc1."""
+    """Returns a Python version as Debian writes it: 1.0rc1 becomes 1.0~rc1. `~` sorts before the end of a version."""
     return _PRE_RELEASE.sub(r"~\1", version)
 
 

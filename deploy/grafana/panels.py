@@ -24,8 +24,8 @@ class Query:
 
     Attributes:
         legend: the name of each returned series; Grafana's default if empty.
-        form: `table` for current values, one per row; `heatmap` for the buckets of a histogram, without the next lower
-            bucket.
+        form: `table` for current values, one per row; `heatmap` for the buckets of a histogram. Grafana then subtracts
+            the next lower bucket from each bucket, because the buckets of Prometheus are cumulative.
     """
 
     expr: str
@@ -86,7 +86,7 @@ class Dashboard:
 
 
 def number(title: str, description: str, *queries: Query, unit: str = "short", steps: Sequence[Json] = ()) -> Panel:
-    """A panel with the current value. `steps` are the thresholds from which it has another colour."""
+    """Returns a panel with the current value. `steps` are thresholds, each with the colour from its value on."""
     options = {
         "colorMode": "value",
         "graphMode": "none",
@@ -107,7 +107,7 @@ def step(value: float | None, color: str) -> Json:
 def graph(
     title: str, description: str, *queries: Query, unit: str = "short", width: int = 12, stacked: bool = False
 ) -> Panel:
-    """A panel with lines over time, and the current values in its legend."""
+    """Returns a panel with lines over time. Its legend shows the last and the largest value of each line."""
     options = {
         "legend": {
             "calcs": ["lastNotNull", "max"],
@@ -132,7 +132,7 @@ def graph(
 
 
 def table(title: str, description: str, query: Query, *, value: str, unit: str = "short", link: str = "") -> Panel:
-    """A panel with the current results of a query, the largest first.
+    """Returns a panel with the current results of a query, the largest first.
 
     `value` is the heading of the values. `link` is the target of each row's link.
     """
@@ -158,7 +158,7 @@ def table(title: str, description: str, query: Query, *, value: str, unit: str =
 
 
 def heatmap(title: str, description: str, query: Query, *, unit: str = "short", width: int = 12) -> Panel:
-    """A panel with a row of cells for each series. A darker cell has a larger value."""
+    """Returns a panel with a row of cells for each series. A darker cell has a larger value."""
     options = {
         "calculate": False,
         "cellGap": 1,
@@ -173,7 +173,7 @@ def heatmap(title: str, description: str, query: Query, *, unit: str = "short", 
 
 
 def states(title: str, description: str, query: Query) -> Panel:
-    """A panel with a bar over time for each series, for as long as the series exists."""
+    """Returns a panel with a bar over time for each series, for as long as the series exists."""
     options = {
         "alignValue": "left",
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False},

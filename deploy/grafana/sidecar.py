@@ -5,7 +5,7 @@ from deploy.grafana.variables import CLUSTER, INSTANCE, JOB, OF_SIDECARS, each, 
 
 
 def _good(title: str, description: str, metric: str) -> Panel:
-    """A panel with the lowest value of a metric that should be 1."""
+    """Returns a panel with the lowest value of a metric that should be 1."""
     steps = (step(None, RED), step(1, GREEN))
     return number(title, description, Query(f"min({metric}{{{OF_SIDECARS}}})", "lowest"), steps=steps)
 

@@ -40,10 +40,10 @@ def rate(metric: str, by: str = "", matching: str = "") -> str:
 
 
 def quantile(share: float, metric: str, by: str = "") -> str:
-    """Returns the value below which this share of a histogram's observations lies."""
+    """Returns the value below which this share of a histogram's observations lies. `metric` and `by`: see `rate`."""
     return f"histogram_quantile({share}, {rate(f'{metric}_bucket', f'{by}, le' if by else 'le')})"
 
 
 def each(metric: str, by: str = "instance") -> str:
-    """Returns a gauge of the chosen sidecars, summed by a label."""
+    """Returns a gauge of the chosen sidecars, summed by a label. `metric` is the whole name of the gauge."""
     return f"sum by ({by}) ({metric}{{{OF_SIDECARS}}})"

@@ -95,7 +95,7 @@ class ReportPeriod:
     window: int
 
     def steps(self, least: int = 0, at_most: int = MAX_STEPS) -> Span:
-        """Divides the period into at most `at_most` steps of at least `least` seconds each."""
+        """Divides the period into steps of at least `least` seconds each, as `scales.divided` does."""
         return divided(self.since, self.until, self.window, at_most, least)
 
 

@@ -54,6 +54,9 @@ def visible(text: str) -> str:
 
 
 def truncated(text: str, characters: int) -> str:
-    """Returns text as `visible` does, with at most `characters` characters. Text that was cut ends with an ellipsis."""
+    """Returns text as `visible` does, with at most `characters` characters.
+
+    A text that was cut ends with an ellipsis. An empty text becomes "(empty)".
+    """
     shown = visible(text) or "(empty)"
     return shown if len(shown) <= characters else shown[: characters - 1] + "…"

@@ -1,4 +1,4 @@
-"""The headline figures of a report, which an operator on call reads first, and which of them need attention."""
+"""The headline figures of a report: an operator on call reads them first and sees which of them need attention."""
 
 from collections.abc import Sequence
 

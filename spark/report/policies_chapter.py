@@ -20,7 +20,7 @@ MAX_GROUPS = 20
 
 @dataclass(frozen=True, slots=True)
 class _PolicyOutcome:
-    """An outcome of a policy: its table, whose name is also its column's name, and its texts."""
+    """An outcome of a policy, with its texts. Its table has a column of the same name."""
 
     table: str
     title: str

@@ -75,7 +75,7 @@ def _heat_of(name: str, times: Counter[str]) -> HeatCell:
 
 
 def cause_label(cause: str) -> str:
-    """Returns a cause in words."""
+    """Returns a cause, a fault or a kind of change in words."""
     return cause.replace("_", " ")
 
 

@@ -78,7 +78,7 @@ class Span:
         return Linear(self.until - self.since, left, right)(at - self.since)
 
     def ticks(self, left: float = LEFT, right: float = WIDTH - RIGHT, *, at_most: int = MAX_TICKS) -> Sequence[Tick]:
-        """Returns ticks at round moments of this period, at most `at_most` of them, between `left` and `right`."""
+        """Returns ticks at round moments of this period, at most `at_most` plus one, between `left` and `right`."""
         whole = self.until - self.since
         step = next((step for step in _STEPS if whole / step <= at_most), DAY * math.ceil(whole / DAY / at_most))
         pattern = "%d %b" if step >= DAY else "%H:%M" if whole <= DAY else "%d %b %H:%M"

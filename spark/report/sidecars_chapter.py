@@ -79,7 +79,7 @@ def _strip(row: Row, steps: Sequence[Row]) -> Strip:
 
 
 def restarts(steps: Sequence[Row]) -> Sequence[int]:
-    """Returns the steps in which a sidecar was restarted: they have two boots, or another boot than the previous."""
+    """Returns the steps in which a sidecar was restarted: two boots, or another boot than in the step before."""
     before = [None, *(step["boot"] for step in steps)]
     return [
         step["at"]

@@ -17,7 +17,10 @@ LABEL_CHARACTERS = 32
 
 
 class Presence(StrEnum):
-    """What a sidecar sent in a step. `SILENT` follows its last record, and `GAP` lies between two records."""
+    """The kind of records that a sidecar sent in a step.
+
+    `SILENT` follows the sidecar's last record, and `GAP` lies between two records.
+    """
 
     ALIVE = "alive"
     RECORDS_ONLY = "records"
