@@ -1,7 +1,7 @@
 """Groups of the new protocols (KIP-848, 932, 1071), read from the offsets topic, are described as the broker does.
 
-The broker's order of members, topics, topic names and partitions is the order of its hash tables. Its order of groups
-is that of their log partitions. So all of these are compared as sets.
+The broker returns members, topics, topic names and partitions in the order of its hash tables. It returns groups in the
+order of their log partitions. So the tests compare all of these as sets.
 """
 
 import secrets
@@ -219,7 +219,7 @@ def logged(run: Run) -> dict[str, dict[bytes, bytes]]:
 
 
 def held_still(run: Run, group: str, look: Callable[[], T]) -> tuple[dict[int, DescribedGroup], T]:
-    """Returns the broker's description in each version and the result of `look`. The group did not change meanwhile."""
+    """Returns the broker's description in each version, and the result of `look` for the same state of the group."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
         before = {version: described(run, group, version) for version in VERSIONS}

@@ -62,7 +62,7 @@ BROKERS = (
     "0.9.0.1",
     *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "0.10.1.1")),
 )
-"""0.9 differs most from the others. Only ``make conformance`` tests the versions in between."""
+"""The versions of a usual run. 0.9 differs most from the others. Only ``make conformance`` tests the rest."""
 _LOADED_ALWAYS = ("4.4.0", "1.1.1")
 LOADED = tuple(
     version if version in _LOADED_ALWAYS else pytest.param(version, marks=pytest.mark.long) for version in ALL_RELEASES
@@ -239,9 +239,8 @@ def settle(
 ) -> list[Outcome]:
     """Asks until the sidecar answers all questions itself, or for `settling_seconds`.
 
-    Otherwise, the table would depend on timing.
-
-    Returns the differences that remain after `seconds_to_agree`.
+    Otherwise, the table would depend on timing. Returns the outcomes that differ from the broker's answers after
+    `seconds_to_agree`; an empty list if all agree.
     """
     left = list({(each.api, each.way, each.group): each for each in asked_questions}.values())
     started = time.monotonic()
