@@ -1,7 +1,7 @@
 """Connects clients, the model of a broker and the copy. A test moves every request and every reply.
 
-The copy sees a request when the client sends it, and a reply when the reply is delivered. The module does not decide
-what the copy should contain.
+The copy sees a request when the client sends it, and a reply when the reply is delivered. The module does not check the
+copy's contents.
 """
 
 from collections import deque
@@ -201,7 +201,7 @@ class World:
                 self.deliver(connection)
 
     def gather(self, *clients: "Client", steps: int = 6) -> None:
-        """Lets the clients take `steps` steps each, and settles all connections after each step."""
+        """Makes each client send its next request, and settles all connections. Repeats this `steps` times."""
         for _ in range(steps):
             for client in clients:
                 client.go_on()
@@ -276,7 +276,7 @@ class World:
         return self.manager.listing_fallback_reason(self.now())
 
     def ask(self, connection: Connection, request: Struct, version: int) -> None:
-        """Sends a request with the change numbers that the sidecar attaches to reads that it forwards to the broker."""
+        """Sends a question as the sidecar forwards it: with the numbers of the copy's changes so far."""
         as_of = {group: self.manager.changes_of(group) for group in ("g", "h")}
         self.send(connection, request, version, "asker", as_of=as_of, note_count=self.manager.note_count)
 

@@ -1,4 +1,4 @@
-"""Groups of the new protocol (KIP-848) are shown, but not answered for. They may turn into classic groups."""
+"""Without the log, the copy follows KIP-848 groups, but it answers no questions about them. They may become classic."""
 
 from typing import Any
 

@@ -87,7 +87,7 @@ def assignment(*partitions: int) -> bytes:
 
 
 def generation(number: int, *owners: str, static: bool = False, **parts: tuple[int, ...]) -> Entry:
-    """Returns the record of a generation. `parts` has the partitions of "t" by member. `owners` have no partitions."""
+    """Returns the record of a generation. `parts`: partitions of "t" by member. `owners`: members without any."""
     shares = {**dict.fromkeys(owners, ()), **parts}
     value = GroupMetadataValue(
         protocol_type="consumer",
@@ -251,7 +251,7 @@ def test_silent_member_is_dropped_not_expired() -> None:
 
 
 class Group:
-    """The records of a group of the new protocol. Its last state is written completely."""
+    """The records of a group of the new protocol. They always contain the whole last state."""
 
     def __init__(self) -> None:
         self.epoch = self.assigned = 0
