@@ -64,7 +64,7 @@ def described(run: Run, group: str, version: int = 1) -> DescribedGroup:
 
 
 def beat_until(condition: Callable[[], bool], what: str, *members: NewMember) -> None:
-    """Lets members follow their assignments until a condition is true."""
+    """Makes members follow their assignments until a condition is true."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"gave up waiting for {what}"
@@ -74,7 +74,7 @@ def beat_until(condition: Callable[[], bool], what: str, *members: NewMember) ->
 
 
 def become(run: Run, group: str, state: GroupState, *members: NewMember) -> None:
-    """Lets members follow their assignments until the group is in a state."""
+    """Makes members follow their assignments until the group is in a state."""
     beat_until(lambda: described(run, group).group_state == state, f"{group} to be {state}", *members)
 
 

@@ -179,7 +179,7 @@ def test_groups_older_than_sidecar(stage: Stage, tmp_path: Path) -> None:
 
 @contextmanager
 def started_late(broker: KafkaBroker, folder: Path) -> Iterator[SidecarProcess]:
-    """Runs a second sidecar in front of the same broker, in the state of the first one after a restart."""
+    """Runs a second sidecar in front of the same broker. It knows as little as a sidecar after a restart."""
     [listen] = free_addresses(1)
     own_settings = settings(broker.release.version)
     with SidecarProcess(folder, listen=listen, upstream=broker.client, settings=own_settings) as sidecar:

@@ -190,7 +190,7 @@ def fetched(address: Address, topic: Any, partition: int) -> FetchResponse:
 
 
 def test_fetch_at_another_broker_names_the_leader(stage: Stage) -> None:
-    """A broker that does not lead a partition tells its client the leader's address, which is the gateway's."""
+    """A Fetch reply of a broker that does not lead the partition has the leader's address at the gateway."""
     topic = stage.topic(PAIRS)
     for partition in topic.partitions:
         [other] = {1, 2, 3}.difference(partition.replica_nodes)

@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 
 class Clients:
-    """A producer, and two consumers of a group of each protocol, which commit all the time.
+    """A producer, and two consumers in a group of each protocol. The consumers commit continuously.
 
     Attributes:
         rebalances: the rebalances that the consumers have noticed.

@@ -1,4 +1,4 @@
-"""A client that commits, reads and deletes offsets, with and without transactions, and records what happens.
+"""A client that commits, reads and deletes offsets, with and without transactions, and records these operations.
 
 Clients of one slot use the same groups at the same time. Every few seconds, all clients of a slot move to a new group,
 so that the history of a key stays short.

@@ -37,7 +37,7 @@ class Produced:
 
 
 def check_plain(acknowledged: Sequence[tuple[int, int]], found: Mapping[int, Sequence[str]]) -> list[str]:
-    """Returns what is wrong with the records of the idempotent producer: lost, repeated, or in another order."""
+    """Returns a line for each error in the idempotent producer's records: lost, repeated, or in another order."""
     problems = []
     for partition, values in found.items():
         numbers = [int(value) for value in values]
@@ -51,7 +51,7 @@ def check_plain(acknowledged: Sequence[tuple[int, int]], found: Mapping[int, Seq
 
 
 def check_transactions(outcomes: Mapping[int, str], found: Mapping[int, Sequence[str]], size: int) -> list[str]:
-    """Returns what is wrong with the transactions of `size` records each.
+    """Returns a line for each error in the transactions, which have `size` records each.
 
     A committed transaction must be complete. An aborted one must have left no record. An unknown one must be complete
     or have left no record.

@@ -9,7 +9,7 @@
 - `client`, `members`, `others`, `questions`: the clients
 - `checker`: compares replies with what the broker could have answered
 - `scenario`: chooses the settings, the clients and the kinds of faults of a run from its seed
-- `faults`: what goes wrong
+- `faults`: injects faults
 - `world`: puts a run together
 - `run`: runs one seed
 - `minimise`: makes a failing run smaller

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and when."""
+"""Injects the faults of a run: lost connections, restarts, delays and others."""
 
 from collections.abc import Awaitable, Callable
 from random import Random

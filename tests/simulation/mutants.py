@@ -26,7 +26,7 @@ class Bug(NamedTuple):
     """A bug to plant.
 
     Attributes:
-        name: what the product then does wrong.
+        name: a description of the product's wrong behaviour.
         file: the file, relative to the root of the checkout.
         old, new: a text that occurs once in the file, and its replacement.
         seeds: the number of seeds within which the simulation must find the bug.

@@ -169,7 +169,7 @@ class Link:
             self.on_ended()
 
     def collect(self) -> bool:
-        """Takes what the sidecar has sent. Returns whether there was anything."""
+        """Receives the bytes that the sidecar has sent. Returns whether there were bytes or the end of the stream."""
         moved = False
         while self.is_open and self.reads and not self._has_ended:
             try:
@@ -202,7 +202,7 @@ class Link:
         self._write()
 
     def _write(self) -> None:
-        """Writes what has arrived. If the sidecar does not read, tries again later."""
+        """Writes the bytes that have arrived to the sidecar's socket. Tries again later if the socket is full."""
         if not self.is_open:
             return
         self._network.timeline.is_touched = True
@@ -329,7 +329,7 @@ class Network:
         del self._links[link.fd]
 
     def collect(self) -> bool:
-        """Takes what the sidecar has sent on all connections. Returns whether there was anything."""
+        """Receives the bytes that the sidecar has sent on all connections. Returns whether there was anything."""
         moved = False
         for fd, _ in self._epoll.poll(0):
             link = self._links.get(fd)

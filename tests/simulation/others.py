@@ -53,7 +53,7 @@ class Looping(SimulatedClient):
             self.world.timeline.after(self.rng.uniform(*self.rest), self._act)
 
     def send(self, question: Question, done: Callable[[Any], None] = lambda reply: None) -> None:
-        """Sends a request, and goes on after its reply."""
+        """Sends a request, and continues the round after the reply."""
 
         def replied(reply: Any) -> None:
             done(reply)

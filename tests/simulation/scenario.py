@@ -13,7 +13,7 @@ class Scenario:
     """The choices of one run.
 
     Attributes:
-        seconds: how long faults go on.
+        seconds: the virtual seconds with faults.
         members: how many clients are members of groups.
         faults: the kinds of faults (`faults.KINDS`).
         pause: the mean number of seconds between two faults.

@@ -50,7 +50,7 @@ class Timeline:
         kept_lines: how many lines of the trace are kept.
 
     Attributes:
-        trace: what happened so far.
+        trace: the log of the run so far.
         clock: trio's clock.
         settle: called after each call that has touched a socket of the sidecar. It runs the sidecar's event loop until
             no socket is ready.

@@ -42,7 +42,7 @@ _TOPIC_PAUSE_SECONDS = 8.0
 """The pause after a topic is deleted, because the sidecar then forwards every OffsetFetch for some seconds."""
 _QUESTIONS_PER_CONNECTION = 5
 _PROBES = 20
-"""How many heartbeats and questions a member that measures latency sends before it joins anew."""
+"""How many heartbeats and questions a member that measures latency sends before it joins again."""
 _DELETED = (0, int(ErrorCode.GROUP_ID_NOT_FOUND))
 
 

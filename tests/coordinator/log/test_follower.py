@@ -172,7 +172,7 @@ def test_record_with_cut_off_key_adds_no_group(kind: KeyType) -> None:
 @pytest.mark.parametrize("producer", [-1, PRODUCER])
 @pytest.mark.parametrize("lengths", [(0x8000, 1), (1, 0x8000)])
 def test_key_with_negative_length_is_skipped(producer: int, lengths: tuple[int, int]) -> None:
-    """An offset whose key has a negative length is counted and skipped, although as many bytes follow."""
+    """An offset whose key has a negative length is counted and skipped, even if it would fit as an unsigned length."""
     reader = Reader(exclusive=True)
     group, topic = (length.to_bytes(2, "big") + b"g" * length for length in lengths)
     reader.append((b"\0\1" + group + topic + bytes(4), offset(0, 5)[1]), producer=producer)

@@ -1,4 +1,4 @@
-"""Events that end a group or leave it in doubt: deletion, a move, lost replies, undecodable requests, bounds."""
+"""Tests events that end a group or leave it in doubt: deletions, moves, lost replies, undecodable requests, bounds."""
 
 import pytest
 
@@ -112,7 +112,7 @@ def test_moved_group_is_cold(world: World) -> None:
 
 
 def test_moved_group_with_log(world: World) -> None:
-    """With the log, a moved group makes the list COLD and has the broker asked until its partition is resigned."""
+    """With the log, a moved group makes the list COLD and stays in doubt until its partition is resigned."""
     world.read_log()
     world.gather(Client(world, "a", "g"))
     world.tail.catch_up(world.now())
@@ -188,7 +188,7 @@ def test_lost_reply_for_missing_group(world: World) -> None:
 
 
 def test_lost_static_leave_hits_new_group(world: World) -> None:
-    """A lost leave by instance id leaves the group incomplete that is created meanwhile."""
+    """A lost leave by instance id leaves a group incomplete that is created after the loss."""
     a, static = Client(world, "a", "g"), Client(world, "i", "g", "i")
     static.leave()
     static.reconnect()
