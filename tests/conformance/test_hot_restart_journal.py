@@ -131,7 +131,7 @@ def journal(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Jo
 
 
 def test_each_record_is_written_once(journal: Journal) -> None:
-    """The numbers of each process's records have no gap. Folder and topic have the same records."""
+    """The numbers of each process's records have no gap, and folder and topic have the same records."""
     lines = journal.in_folder()
     assert sorted(lines) == sorted(journal.in_topic())
     numbers: dict[str, list[int]] = {}

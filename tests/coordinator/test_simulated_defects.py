@@ -89,7 +89,7 @@ def test_description_without_instance_ids() -> None:
 
 
 def _join_unseen(world: World, member: Client) -> list[Any]:
-    """A member joins with new metadata, and the copy does not see it. Returns the list that gets the reply."""
+    """Sends a member's join with new metadata past the copy. Returns the list that gets the broker's reply."""
     member.metadata = b"new"
     request = JoinGroupRequest(
         group_id="g",
@@ -196,7 +196,7 @@ def test_instance_id_from_own_join() -> None:
 
 
 def test_late_record_of_described_group() -> None:
-    """The log shows a generation after the broker has described the following rebalance (seed 12).
+    """A group is in doubt if the log shows a generation after a description of the following rebalance (seed 12).
 
     The description has no generation, so the copy cannot know whether the record or the description is newer.
     """
@@ -233,7 +233,7 @@ def test_uncertain_member_needs_description() -> None:
 
 
 def _send_commit(world: World, offset: int, partition: int = 0) -> Connection:
-    """A client that is not a member sends a commit to group g. Returns its connection."""
+    """Sends a commit to group g from a client that is not a member. Returns the client's connection."""
     row = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
     topics = (OffsetCommitRequestTopic(name="t", partitions=(row,)),)
     connection = world.connect()
@@ -250,7 +250,7 @@ def _fetch(world: World) -> Connection:
 
 
 def _offsets(world: World) -> dict[tuple[str, int], int]:
-    """The offsets of group g that the copy would return. Empty if the copy leaves the question to the broker."""
+    """Returns the offsets of group g that the copy would answer; empty if the sidecar would forward the question."""
     view = world.view()
     if view.offsets_fallback_reason is not None:
         return {}

@@ -130,7 +130,7 @@ class OffsetsLog:
 
 
 def _offset_records(group_id: str, offsets: Offsets) -> dict[bytes, bytes]:
-    """The records of committed offsets."""
+    """Returns the records of committed offsets, as values by key."""
     return {
         encode_key(
             KeyType.OFFSET_COMMIT, OffsetCommitKey(group_id=group_id, topic=topic, partition=partition)

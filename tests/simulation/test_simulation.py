@@ -33,7 +33,7 @@ def _simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_no_violation() -> None:
-    """No seed violates an invariant, and the sidecar answers questions itself. Prints the seeds and the figures."""
+    """No seed violates an invariant, and the sidecar answers questions itself."""
     done = _simulate("--first", str(FIRST_SEED), "--seeds", str(SEEDS))
     sys.stdout.write(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

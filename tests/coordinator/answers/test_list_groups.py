@@ -160,7 +160,7 @@ def test_listing_updates_in_steps() -> None:
 
 
 def test_only_changed_shard_is_joined_again() -> None:
-    """A change of one group joins only its shard again. Joining 100,000 groups for each list took 10 ms."""
+    """A change of one group joins only its shard again, because joining 100,000 groups for each list took 10 ms."""
     world, request = World(), ListGroupsRequest()
     for number in range(1000):
         world.put(f"group-{number}", Plain())

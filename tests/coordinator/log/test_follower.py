@@ -382,8 +382,8 @@ def test_older_record_keeps_newer_commit() -> None:
 
 
 def test_shared_copy_waits_on_difference() -> None:
-    """In a shared copy, a log value that differs from a newer observed commit makes the group IN_DOUBT until the next
-    read.
+    """In a copy that is not exclusive, a log value that differs from a newer observed commit makes the group IN_DOUBT
+    until the next read.
     """
     reader = Reader(load=[offset(0, 5)])
     reader.stored(1, 2, p0=7)
@@ -490,8 +490,8 @@ def test_returned_group_has_not_rebalanced(moved: bool) -> None:
 
 
 def test_loaded_groups_have_generation() -> None:
-    """Loaded groups are Empty with the logged generation and type. In a shared copy, the group itself falls back as
-    NOT_EXCLUSIVE.
+    """Loaded groups are Empty with the logged generation and type, and fall back as NOT_EXCLUSIVE unless the copy is
+    exclusive.
     """
     reader = Reader(load=[generation(4), offset(0, 5, "simple")])
     view = reader.manager.view("g", 1)

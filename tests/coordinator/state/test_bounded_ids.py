@@ -128,7 +128,7 @@ def asked_again(manager: GroupMetadataManager, at: float) -> FallbackReason | No
 
 
 def test_left_unused_ids_are_bounded() -> None:
-    """At most MAX_LEFT_MEMBER_IDS departed ids are kept. Beyond this bound, descriptions count only after
+    """At most MAX_LEFT_MEMBER_IDS departed ids are kept, and above this limit, descriptions count only after
     LOST_REQUEST_SECONDS.
     """
     manager = knowing_nothing()

@@ -314,7 +314,7 @@ def list_groups(world: World) -> None:
 
 
 def test_two_unread_writes_settle_together(world: World) -> None:
-    """Two unread writes are settled only by a description from after both replies."""
+    """Only a description from after both replies ends the doubt of two unread writes."""
     world.gather(Client(world, "a", "g"))
     for group in ("g", None):
         world.manager.note_unread_write(group)
@@ -395,7 +395,7 @@ def states(manager: GroupMetadataManager) -> dict[str, tuple[int, object]]:
 
 
 def test_dead_description_settles_unread_write(world: World) -> None:
-    """A description as Dead settles an unread write of an unknown group."""
+    """A description as Dead ends the doubt of an unread write of an unknown group."""
     world.manager.note_unread_write("g")
     world.manager.note_unread_write("g", world.now())
     assert in_doubt(world.manager) == ["g"]
@@ -404,7 +404,7 @@ def test_dead_description_settles_unread_write(world: World) -> None:
 
 
 def test_lost_join_outlasts_dead_description(world: World) -> None:
-    """A Dead description settles a lost join only after the time in which the join may arrive."""
+    """A description as Dead ends the doubt of a lost join only after the time in which the join may arrive."""
     a = Client(world, "a", "g")
     a.join()
     a.reconnect()
