@@ -104,8 +104,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 def test_restarts_lose_nothing(broker: KafkaBroker, tmp_path: Path, idempotent: bool) -> None:
     """While the sidecar restarts under load, no delivery fails and the group consumes each value once.
 
-    Without idempotence, values may be out of order, and the broker stores a value twice if the reply to the first
-    request was lost. With idempotence, all values are in order.
+    Without idempotence, values may be out of order. The broker would also store a value twice if the reply to its first
+    request were lost.
     """
     sidecar = SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client)
     with sidecar:

@@ -139,7 +139,7 @@ class ModelGroup:
 
     @property
     def common(self) -> set[str]:
-        """Returns the protocols that all members support."""
+        """The protocols that all members support."""
         return set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
 
     def selected(self) -> str:

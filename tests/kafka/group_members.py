@@ -37,8 +37,8 @@ JOIN_OF_REMOVED_GROUP_ERRORS = (*GROUP_REMOVED_ERRORS, ErrorCode.INCONSISTENT_GR
 """Errors of a join that finds such a group. Kafka 1.1.1 compares the protocol type before it notices that the group is
 dead (its `GroupCoordinator.doJoinGroup`), and a dead group has no protocol type."""
 _COMMITS = 5
-"""How often a commit is tried if it gets one of these errors. More than one retry is rare. In a group with members, the
-errors have another cause and do not end."""
+"""How often a commit is tried if it gets one of these errors. More than one retry is rare. A group with members returns
+the same error each time, so there is a maximum."""
 _LAST_SINGLE_LEAVE = 2
 _FIRST_STATIC_COMMIT = 7
 
@@ -109,7 +109,7 @@ class ClassicMember:
         self.generation = -1
         self.leads = False
         self.others: tuple[str, ...] = ()
-        """The ids of all members, with the own id first, if this member is the leader. Otherwise empty."""
+        """The ids of all members, the member's own id first, if the member is the leader; otherwise empty."""
 
     def request_id(self) -> None:
         """Requests a member id if the broker requires that first (KIP-394). Does not join."""

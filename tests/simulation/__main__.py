@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _fix_hashes() -> None:
-    """Starts this program again with PYTHONHASHSEED=0, unless it is set. Sets of strings then have a fixed order.
+    """Starts this program again with PYTHONHASHSEED=0, unless it has this value. Sets of strings then have one order.
 
     The check of the documented commands runs the program only until it has parsed its arguments, so the caller parses
     them before this call.

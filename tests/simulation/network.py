@@ -34,7 +34,8 @@ class Reset(Enum):
     BEFORE = auto()
     """Before the broker has received the request."""
     LATE = auto()
-    """Before the broker has received the request. The broker receives the request afterwards."""
+    """Before the broker has received the request. The sidecar notices the break at once. The broker receives the
+    request afterwards."""
     AFTER = auto()
     """When the broker has made the reply, which is lost."""
 

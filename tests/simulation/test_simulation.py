@@ -12,7 +12,7 @@ from tests.simulation.mutants import bugs, copy_checkout, plant
 ROOT = Path(__file__).parents[2]
 FIRST_SEED = 1
 SEEDS = 30
-"""The number of seeds. They take about 50 s on one core."""
+"""The number of seeds. Their runs take about 50 s on one core."""
 SURE_BUGS = (
     "a full group takes one more member",
     "an answer has the next correlation id",
