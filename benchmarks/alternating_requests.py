@@ -20,11 +20,11 @@ class Measurement:
 
     Attributes:
         name: the name in the table.
-        asked: the requests. The first one is repeated, or if `once` is set, each is sent once.
+        asked: the requests. Without `once`, only the first request is sent, again and again.
         times: requests per round.
         change: a request that is sent before each question; None to send no such request.
         once: whether each request is sent only once to each side.
-        size: bytes of the last reply.
+        size: the size of the last reply in bytes.
         direct, sidecar: the seconds of each reply, by side.
     """
 
@@ -47,7 +47,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Connections:
-    """A connection to each side, and a connection (`fast_replacer`) for the requests that change offsets."""
+    """A connection to each side, and the connection `fast_replacer` for requests that change offsets."""
 
     direct: Asker
     sidecar: Asker
@@ -60,7 +60,7 @@ class Connections:
 
 
 def ask_in_turn(questions: Sequence[Measurement], sides: Connections, rounds: int, called: str) -> None:
-    """Runs the rounds. The side that is asked first changes with each round. Changes always go through the sidecar."""
+    """Runs the rounds. The sides take turns to be asked first. Requests that change offsets go through the sidecar."""
     for number in range(rounds):
         print(f"{called} {number + 1} of {rounds}", file=sys.stderr, flush=True)
         for question in questions:

@@ -53,10 +53,10 @@ question named. After {warm_up} rounds of warm-up, {rounds} rounds count."""
 
 
 class Plan(NamedTuple):
-    """How much is measured.
+    """The amounts that are measured.
 
-    `partitions` are the numbers of partitions of the larger groups. The sidecar does not answer for more partitions
-    (`limits.inspected_elements`). `once` is the number of first-time requests of each kind in a round.
+    `partitions` are the numbers of partitions of the larger groups. The sidecar does not answer for groups with more
+    partitions (`limits.inspected_elements`). `once` is the number of first-time requests of each kind in a round.
     """
 
     rounds: int
@@ -110,7 +110,7 @@ class Stage:
         self.sidecar.wait_for_log()
 
     def fill(self) -> None:
-        """Creates all groups except the few that exist from the start."""
+        """Creates all groups except those of `few`."""
         plan, address = self.plan, self.broker.sidecar
         names = [name for partitions in (1, 10) for name in self.firsts(f"partitions-{partitions}")]
         commit_all(address, (commit_request(name, int(name.split("-")[1])) for name in names))
@@ -129,7 +129,7 @@ class Stage:
         self.sidecar.wait_for_log()
 
     def few(self) -> None:
-        """Creates the few groups that exist from the start."""
+        """Creates the few groups that exist before `fill`."""
         commit_all(
             self.broker.sidecar, [commit_request(f"partitions-{partitions}", partitions) for partitions in (1, 10)]
         )

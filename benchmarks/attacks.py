@@ -59,7 +59,7 @@ _HANDSHAKE = framed(SaslHandshakeRequest(mechanism="PLAIN"), 1)
 
 
 class Targets(NamedTuple):
-    """Where the bystander and an attack connect."""
+    """The addresses to which the bystander and an attack connect."""
 
     bystander: Address
     attack: Address
@@ -137,7 +137,7 @@ def unfinished_tls(address: Address, done: Any) -> None:
 
 
 def held_tls(address: Address, done: Any) -> None:
-    """Begins TLS handshakes, more than the other attack, and does not finish them."""
+    """Begins more TLS handshakes than `unfinished_tls`, and does not finish them."""
     keep_open(address, _HELLO, done, HELD)
 
 
@@ -170,7 +170,7 @@ class Attack(NamedTuple):
 
     Attributes:
         run: attacks an address until it is killed.
-        does: what the attack does.
+        does: the description of the attack for the page.
         limits: the limits of the sidecar.
         listener: the listener that is attacked.
         at_broker: whether the broker can be attacked in the same way.
@@ -251,7 +251,7 @@ def _trusting() -> ssl.SSLContext:
 
 @contextmanager
 def _sidecar(folder: Path, broker: KafkaBroker, certificate: Certificate, attack: Attack) -> Iterator[Targets]:
-    """Starts a sidecar with the limit of an attack. Yields where the bystander and the attack connect."""
+    """Starts a sidecar with the limit of an attack. Yields the addresses for the bystander and the attack."""
     [tls] = free_addresses(1)
     places = {
         "plain": (broker.sidecar, broker.client, {}),

@@ -1,4 +1,4 @@
-"""Starts a broker with a sidecar in front of it, set up as in production, and reads what their processes use."""
+"""Starts a broker with a sidecar in front of it, set up as in production, and measures CPU time and memory of both."""
 
 import resource
 import time
@@ -17,9 +17,9 @@ CONNECTIONS = 10_000
 OWN_DESCRIPTORS = 600
 """Descriptors that a process needs besides its connections. A broker also has its logs and jars open."""
 SETTLED_SECONDS = 0.15
-"""A process that used no CPU for this many seconds has finished its work."""
+"""Seconds. A process that used no CPU for this time has finished its work."""
 SETTLE_SECONDS = 1.0
-"""Work that a process still does after this many seconds is permanent."""
+"""Seconds. Work that a process still does after this time counts as permanent."""
 HOUR = "3600000"
 BROKER = {"group.max.size": "1000", "group.max.session.timeout.ms": HOUR, "connections.max.idle.ms": HOUR}
 SIDECAR = {

@@ -35,7 +35,7 @@ PARTITIONS = 100
 QUESTION = framed(OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="flooded", topics=None),)), 8)
 COMMIT = framed(commit_request("committed", 1), 8)
 AT_ONCE = 100
-"""Requests that a client sends in one piece."""
+"""Requests that a client sends in one write."""
 RATE = 200
 """Requests of the bystander per second."""
 CONNECTIONS = 4
@@ -45,7 +45,7 @@ READ_BYTES = 1 << 16
 
 
 class Flood(NamedTuple):
-    """What the clients that flood do. `reads`: whether they read the replies."""
+    """The behaviour of the clients that flood. `reads`: whether they read the replies."""
 
     name: str
     request: bytes

@@ -1,4 +1,4 @@
-"""Compares the time to decode and encode a message by its construct with that of the functions compiled from it.
+"""Compares the time to decode and encode a message by its `construct` layout with that of the compiled functions.
 
     python -m benchmarks.codecs [--quick]
 

@@ -56,7 +56,7 @@ garbage collection."""
 
 
 class Plan(NamedTuple):
-    """How much is measured.
+    """The amounts that are measured.
 
     Attributes:
         per_hour: records per hour.
@@ -86,9 +86,9 @@ class Row(NamedTuple):
         written: bytes of the store.
         compressed: the size of a segment compressed with zstd, as a share of its size.
         files: files of the store per hour.
-        spark, late, pandas, alone: the costs of the runs. `late` is another run of Spark, after each hour got one more
-            line. `pandas` uses pyarrow's reader. `alone` uses pandas' own reader. The latter two are None without
-            enough memory.
+        spark: the cost of a run of Spark.
+        late: the cost of another run of Spark, after each hour got one more line.
+        pandas, alone: the costs of pandas with pyarrow's reader, and with its own reader; None without enough memory.
         faults: errors in the tables, and differences between them; empty if all tables are right.
     """
 
@@ -271,7 +271,7 @@ def stream_lines(found: Sequence[StreamFootprint], truth: Truth) -> list[str]:
 
 
 def measure(quick: bool, millions: Sequence[int] = ()) -> Section:
-    """Measures. `millions` are sizes in millions of records that replace those of the plan."""
+    """Measures Spark and pandas. `millions`: sizes in millions of records, in place of those of the plan."""
     plan = QUICK if quick else FULL
     if millions:
         plan = plan._replace(hours=tuple(1_000_000 * size // plan.per_hour for size in millions))
@@ -314,7 +314,7 @@ def _about(plan: Plan, fleet: Fleet, rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    """Measures what the command line names, and prints the section."""
+    """Measures the sizes that the command line names, and prints the section."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="100,000 and 300,000 records")
     parser.add_argument("--records", type=int, nargs="+", default=(), metavar="MILLIONS", help="these sizes instead")

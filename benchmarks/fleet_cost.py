@@ -12,8 +12,8 @@ import psutil
 
 _LOOK_SECONDS = 0.1
 _LOOKS_A_SECOND = 10
-"""How often per second the process tree is polled. Memory is polled only once per second, because the kernel then walks
-all pages."""
+"""How often per second the process tree is polled. Memory is polled only once per second, because the kernel walks all
+pages for it."""
 
 
 class Cost(NamedTuple):

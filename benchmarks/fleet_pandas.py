@@ -40,7 +40,7 @@ MOMENTS = ("observed_at", "emitted_at", "arrived_at")
 
 
 class Judged(NamedTuple):
-    """The lines that were read.
+    """The result of reading lines.
 
     Attributes:
         records: the records, without duplicates.
@@ -147,7 +147,7 @@ def _judged(table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
 
 
 def _any(table: pa.Table, kind: pa.ChunkedArray, *, lacking: bool) -> pa.ChunkedArray:
-    """Returns which rows lack a column of their kind, or have a value below its minimum."""
+    """Returns for each row whether it lacks a column of its kind, or has a value below the column's minimum."""
     found = _breaks(table, Envelope, lacking)
     for body in BODIES:
         found = pc.or_(found, pc.and_(pc.equal(kind, body.KIND), _breaks(table, body, lacking)))

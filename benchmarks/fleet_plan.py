@@ -1,4 +1,4 @@
-"""Computes how large a fleet pipeline must be, from the measured cost of a record."""
+"""Computes the required size of a fleet pipeline from the measured cost of a record."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -73,7 +73,7 @@ class SimulatedSidecar:
         self.group_tails = [_group_tail(groups[group], int(shape.members[group])) for group in self.mine.tolist()]
 
     def start(self, moment: int) -> None:
-        """Begins another boot."""
+        """Begins another boot of the sidecar."""
         self.boot, self.seq = self.random.bytes(16).hex(), 0
         self.records = self.heartbeats = 0
         self.sealed.begin(self.boot, moment)
@@ -260,7 +260,7 @@ def write(folder: Path, fleet: Fleet, processes: int | None = None) -> Truth:
 
 
 def add_late_lines(segments: Path, fleet: Fleet) -> None:
-    """Repeats the first line of each hour. It is a duplicate, but every hour has to be computed again."""
+    """Repeats the first line of each hour. These lines are duplicates, but the job must compute every hour again."""
     lines: dict[str, bytes] = {}
     for path in sorted(segments.glob("kafka-0000/segment-*.jsonl")):
         with path.open("rb") as file:

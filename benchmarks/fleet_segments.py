@@ -16,7 +16,7 @@ from group_sidecar.metrics.records import VERSION, timestamp
 AGAIN = "again"
 """The folder of duplicate segments."""
 AGAIN_SECONDS, LATE_SECONDS = 60, 7_200
-"""How many seconds later a duplicate segment and a late segment arrive."""
+"""Seconds by which a duplicate segment and a late segment arrive later."""
 LINES_AT_ONCE = 20_000
 """Lines of a snapshot that are written to a segment at once. A segment may have more lines."""
 
@@ -51,7 +51,7 @@ class Sealed:
         self.truth = Truth()
 
     def begin(self, boot: str, moment: int) -> None:
-        """Begins another boot of the sidecar. The open segment is sealed."""
+        """Seals the open segment, and begins another boot of the sidecar."""
         self.seal(moment)
         self._boot, self._number = boot, 0
 

@@ -1,7 +1,7 @@
 """A simulated fleet: the coordinator of each group, the leader of each partition, and all offsets at any moment.
 
-All values follow from the seed and the moment. So any process can compute what any sidecar would have seen at any time,
-and the truth can be computed without reading the written records. Moments are milliseconds since the beginning of the
+All values follow from the seed and the moment. So any process can compute the state that any sidecar sees at any time.
+The truth can be computed without reading the written records. Moments are milliseconds since the beginning of the
 fleet, unless stated otherwise.
 """
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.int64]
 
 HOUR, EDGE = 3_600_000, 5_000
-"""Milliseconds of an hour, and of its margin. No event lies in the margin, where a wrong clock could move it into
-another hour."""
+"""Milliseconds of an hour, and of its margin. No event is in the margin, because a wrong clock could move such an event
+into another hour."""
 COMMIT_EVERY, COMMIT_PHASES = 5_000, 50
 STALE = 600_000
 """Milliseconds for which a broker's sidecar continues to report a group that has moved away."""
@@ -83,7 +83,7 @@ def shares(total: int, parts: int, exponent: float = 0.8) -> Numbers:
 
 
 def commit_time(moment: Numbers, phase: Numbers) -> Numbers:
-    """Returns when a group last committed before a moment. `phase` is less than COMMIT_PHASES."""
+    """Returns the time of a group's last commit before a moment. `phase` is less than COMMIT_PHASES."""
     step = COMMIT_EVERY // COMMIT_PHASES
     return moment - (moment + phase * step) % COMMIT_EVERY
 
@@ -92,7 +92,7 @@ class Shape:
     """A fleet as arrays.
 
     Attributes:
-        phase, skew: by sidecar: when it writes a snapshot within an interval, and how far its clock is ahead.
+        phase, skew: by sidecar: the time of its snapshot within an interval, and how far its clock is ahead.
         topic, number, leader, rate, base: by partition: its topic, its number in the topic, the sidecar of its leader,
             messages per 1,000 seconds, and the log end at the beginning.
         seen: by partition: whether any sidecar sees its log end.
@@ -152,7 +152,7 @@ class Shape:
         fleet = self.fleet
         sizes = np.minimum(shares(fleet.commits, fleet.groups), fleet.partitions)
         random.shuffle(sizes)
-        # Topics are popular by Zipf's law too, so most groups begin with one of the first topics.
+        # The popularity of topics follows Zipf's law too, so most groups begin with one of the first topics.
         begins = self.first[np.minimum(random.zipf(1.3, fleet.groups) - 1, fleet.topics - 1)]
         self.group = np.repeat(np.arange(fleet.groups), sizes)
         within = np.arange(len(self.group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -183,7 +183,7 @@ class Shape:
         return ends
 
     def committed_at(self, commits: Numbers, moment: Numbers | int, *, away: bool = False) -> Numbers:
-        """Returns when commits were made, as seen at a moment.
+        """Returns the times of the last commits before a moment.
 
         `away` selects the view of the sidecar that the group moved away from.
         """

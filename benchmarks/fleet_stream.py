@@ -1,4 +1,4 @@
-"""Measures how much a stream keeps as hours pass: on disk, in its checkpoint, and in the JVM.
+"""Measures how much data a stream keeps as hours pass: on disk, in its checkpoint, and in the JVM.
 
 The module feeds segments hour by hour to one stream in one JVM.
 """
@@ -27,12 +27,12 @@ class StreamFootprint(NamedTuple):
     """The size of the stream's state after some hours.
 
     Attributes:
-        hours: how many hours' segments have arrived.
-        lines: how many lines these segments had.
+        hours: the number of hours whose segments have arrived.
+        lines: the number of lines in these segments.
         seconds: the duration of the last hour's batch.
         state_bytes: bytes of the state of the query's operators.
         checkpoint_bytes: bytes of the query's checkpoint.
-        open_hours: hours whose records are in several folders, because they are not compacted yet.
+        open_hours: the number of hours whose records are in several folders, because they are not compacted yet.
         heap_bytes: bytes that the JVM holds after a garbage collection.
     """
 

@@ -17,7 +17,7 @@ WINDOW = 300_000
 
 
 class Boot(NamedTuple):
-    """One boot of a sidecar, as far as its records show it."""
+    """One boot of a sidecar, as its records show it."""
 
     first_seq: int
     last_seq: int
@@ -32,7 +32,7 @@ class Truth:
     Attributes:
         lines, bytes, segments: of all files, including duplicates and damaged lines.
         kinds: records by kind, without duplicates.
-        faults: damaged lines by fault. Those in duplicate segments count twice.
+        faults: damaged lines by fault. A damaged line in a duplicate segment counts twice.
         rebalances, lost: by group and cause: the number of rebalances, and the sum of duration times members, in
             seconds.
         verdicts: by kind (refusal, audit), group, policy and error code.

@@ -34,7 +34,7 @@ versions were compared: {compared}"""
 
 
 class Footprint(NamedTuple):
-    """What the records of a fleet take in one version of the contract.
+    """The size and the cost of a fleet's records in one version of the contract.
 
     Attributes:
         lines: the number of lines.
@@ -112,7 +112,7 @@ def footprint(segments: Path, store: Path, fleet: Fleet, lines: int, sent: int) 
 
 
 def version_lines(about_records: int) -> list[str]:
-    """Measures both versions with about so many records. Returns the table with its explanation."""
+    """Measures both versions with about this number of records. Returns the table with its explanation."""
     fleet = fleet_of_one_hour(about_records, begin=begin(1), damage=0)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -157,7 +157,7 @@ def _rows(found: Sequence[Footprint], records: int) -> Iterator[list[str]]:
 
 
 def main() -> None:
-    """Measures as many records as the command line says, and prints the table."""
+    """Measures the number of records that the command line gives, and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000, help="about how many records (1,000,000)")
     given = parser.parse_args()

@@ -55,7 +55,7 @@ SECONDS, QUICK_SECONDS = 12 * 60.0, 60.0
 AT_LEAST, QUICK_AT_LEAST = 3, 2
 """The minimum number of rounds, however long they take."""
 TO_READ, TO_WRITE, WIDE = "to-read", "to-write", "wide"
-"""Topics: one is consumed from its beginning, one is only produced to, and one has many partitions."""
+"""Topics: clients consume one from its beginning, only produce to the second, and the third has many partitions."""
 FULL, STORED = "full", "stored"
 """Groups: one with a single member and no room for another, and one with committed offsets."""
 PARTITIONS = 1_000
@@ -65,7 +65,8 @@ MANY, FEW, QUESTIONS, CHURN = 20_000, 8_000, 1_000, 3_000
 QUICK_SHARE = 4
 """A quick run divides each count by this number."""
 IDLE = 1_000
-"""Connections that are held twice. There are fewer if the system does not allow enough descriptors."""
+"""The number of idle connections in each of two sets. There are fewer if the system does not allow enough descriptors.
+Only the memory of the second set is measured."""
 MADE_SECONDS = 60
 
 
@@ -155,7 +156,7 @@ the growth during the second time. The figure under load is the maximum over all
 
 
 def _leave_out_leaks(stage: RunningTargets) -> None:
-    """Removes targets that send clients directly to the broker, because the bytes would not pass through them."""
+    """Removes targets that direct clients to the broker's own address, so that bytes would not pass through them."""
     ports = {stage.broker.direct[1], stage.broker.client[1], *(at[1] for at in stage.broker.upstreams.values())}
     for target in stage.targets[1:]:
         try:

@@ -1,4 +1,4 @@
-"""Measures the CPU time that group traffic costs because it is decoded, above plain forwarding of the same bytes.
+"""Measures the CPU time for decoding group traffic, in addition to the plain forwarding of the same bytes.
 
     python -m benchmarks.group_traffic [--quick]
 
@@ -57,7 +57,7 @@ METADATA = bytes(60)
 
 
 class Kind(NamedTuple):
-    """A kind of exchange. `budget` is the microseconds that it may cost above plain forwarding; None for no limit."""
+    """A kind of exchange. `budget`: microseconds that it may cost in addition to forwarding; None for no limit."""
 
     name: str
     budget: int | None = None
@@ -147,7 +147,7 @@ def populated(groups: int) -> BrokerState:
 
 
 def member_id(group: str, number: int) -> str:
-    """Returns a member id as the broker makes it from a client id."""
+    """Returns a member id in the form in which the broker makes it from a client id."""
     return f"consumer-{group}-{number}-5b9c8f0e-8f36-4d3c-9d1a-0c6f2f5a1f6e"
 
 

@@ -36,7 +36,7 @@ from benchmarks.workloads import HEARTBEAT
 from tests.kafka.broker import KafkaBroker
 
 AT_ONCE = 16
-"""In-flight requests if another quantity is varied. Each has its own connection if there are enough connections."""
+"""In-flight requests while another quantity is varied. Each has its own connection if there are enough connections."""
 COMMITS_AT_ONCE = 64
 """In-flight commits. The broker collects commits for some milliseconds before it writes them."""
 FRAMES_AT_ONCE = 5
@@ -48,10 +48,10 @@ MB = 1_000_000
 
 
 class Plan(NamedTuple):
-    """How much is measured. `seconds` is the duration of each load, and `group_seconds` that of loads with many groups.
+    """The amounts that are measured. `seconds`: the duration of each load. `group_seconds`: that with many groups.
 
-    The sidecar sweeps all groups every 3 s, which costs more with more groups. So a load with many groups should last
-    at least 3 s, to contain one sweep.
+    The sidecar sweeps all groups every 3 s. A sweep costs more with more groups, so a load with many groups should last
+    at least 3 s.
     """
 
     rounds: int
@@ -155,11 +155,11 @@ RATES = ("direct", "sidecar", "ratio (min, median, max)", "CPU (min, median, max
 
 
 def by_connections(plan: Plan, folder: Path, broker: KafkaBroker) -> Section:
-    """Measures heartbeats over more and more connections, each time with a sidecar that has just started."""
+    """Measures heartbeats over increasing numbers of connections, each time with a new sidecar."""
     rows, cost, memory = [], [], []
     for count in sorted({min(count, max_connections()) for count in plan.connections}):
         with a_sidecar(folder, broker) as process:
-            close(connected(broker.sidecar, AT_ONCE, HEARTBEAT))  # The cost of the first requests must not count.
+            close(connected(broker.sidecar, AT_ONCE, HEARTBEAT))  # The first requests cost more and must not count.
             settle(process)
             empty = resident_bytes(process)
             held = connected(broker.sidecar, count, HEARTBEAT)
@@ -194,7 +194,7 @@ If a process may have fewer than {2 * 10_000:,} descriptors, the last row has fe
 
 
 def by_in_flight(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Section:
-    """Measures more and more in-flight requests on one connection."""
+    """Measures increasing numbers of in-flight requests on one connection."""
     rows, cost, share = [], [], share_when_idle(process, plan.idle_seconds)
     through, beside = (connected(address, 1, HEARTBEAT) for address in (broker.sidecar, broker.direct))
     rates: dict[str, list[tuple[float, float]]] = {"direct": [], "sidecar": []}
@@ -229,7 +229,7 @@ def produce_frame(size: int) -> bytes:
 
 
 def by_size(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Section:
-    """Measures longer and longer frames."""
+    """Measures frames of increasing length."""
     rows, cost, share = [], [], share_when_idle(process, plan.idle_seconds)
     rates: dict[str, list[tuple[float, float]]] = {"direct": [], "sidecar": []}
     for size in plan.frames:
@@ -288,7 +288,7 @@ class GroupScaling(NamedTuple):
 
 
 def by_groups(plan: Plan, process: psutil.Process, broker: KafkaBroker) -> Section:
-    """Measures more and more stable groups, whose members send heartbeats and commits in turn."""
+    """Measures increasing numbers of stable groups, whose members send heartbeats and commits in turn."""
     plan = plan._replace(seconds=plan.group_seconds, idle_seconds=2 * plan.group_seconds, rounds=min(2, plan.rounds))
     create_topic(broker.direct)
     create_groups(broker.sidecar, ["first"])  # Memory of the first group must not count.

@@ -48,7 +48,7 @@ MEMBERS = 10
 LONG_NOTE = "x" * 100
 """Metadata that is too long for the policy on commits."""
 WIDE = -1
-"""The argument of `Sizes` for requests without a bound of their own, in place of an API key."""
+"""The argument of `Sizes`, in place of an API key, for requests without a limit of their own."""
 SEEN, UNSEEN = "log", "elsewhere"
 """Prefixes of the names of groups whose log is read, and of unknown groups."""
 
@@ -81,7 +81,7 @@ def forms(most: int) -> tuple[tuple[int, int], ...]:
 
 
 def member_id(group: str, number: int) -> str:
-    """Returns a member id as the broker makes it from a client id."""
+    """Returns a member id in the form in which the broker makes it from a client id."""
     return f"consumer-{group}-{number}-5b9c8f0e-8f36-4d3c-9d1a-0c6f2f5a1f6e"
 
 

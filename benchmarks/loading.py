@@ -46,7 +46,7 @@ resident memory during the load. The longest wait is CPU time of this process, i
 
 
 class Plan(NamedTuple):
-    """How much is loaded, and how often."""
+    """The numbers of records that are loaded, and how often."""
 
     records: int
     offsets: int

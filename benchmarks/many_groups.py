@@ -30,8 +30,8 @@ TOPICS = tuple(f"orders-{number:03}" for number in range(100))
 TOPICS_AT_ONCE = 50
 """Topics per request. A controller refuses to write more than 10,000 records for one request."""
 CONNECTIONS = 8
-"""Connections that commit. The broker handles one request of each at a time, and collects commits for some
-milliseconds."""
+"""The number of connections that commit. The broker handles one request of a connection at a time, and collects commits
+for some milliseconds."""
 MAX_IN_FLIGHT = 200
 """The maximum number of in-flight commits."""
 MEMBERS = 100

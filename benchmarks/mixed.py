@@ -53,7 +53,7 @@ class Latencies(NamedTuple):
 
 @dataclass
 class Route:
-    """One way to the broker, with the way's results by round. `fetched` is in bytes per second."""
+    """One route to the broker, with its results by round. `fetched` is in bytes per second."""
 
     address: Address
     without_fetches: list[Latencies] = field(default_factory=list)
@@ -114,7 +114,7 @@ def _round(way: Route, seconds: float, *, with_fetches: bool) -> None:
 
 
 def beside_fetches(quick: bool, broker: KafkaBroker) -> Section:
-    """Measures both ways to a broker that has a sidecar in front of it."""
+    """Measures both routes to a broker that has a sidecar in front of it."""
     admin = AdminClient({"bootstrap.servers": host_port(broker.direct)})
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
     produce(broker.direct, TOPIC, 60_000)

@@ -46,7 +46,7 @@ COMMITTED, FETCHED = 10, 1_000
 FETCHED_GROUP = "fetched"
 LOADED_GROUPS = 100
 CONNECTED = 500
-"""Connections that are opened one after the other."""
+"""Connections that one run of the load opens one after the other."""
 _DESCRIBE, _COMMIT, _FETCH = 5, 8, 8
 
 Load = Callable[[float], object]
@@ -128,7 +128,7 @@ def profile_loading(broker: KafkaBroker, folder: Path, seconds: float) -> None:
     sidecar = SidecarProcess(folder, listen=broker.sidecar, upstream=broker.client, settings=SIDECAR, until="/healthz")
     with sidecar, _profiled(psutil.Process(sidecar.process.running.pid), "loading"):
         broker.start()
-        time.sleep(seconds)  # The sidecar is not polled, because answering would take time too.
+        time.sleep(seconds)  # The sidecar is not polled, because the replies would be part of the profile.
         sidecar.wait_for_log()
 
 

@@ -67,7 +67,7 @@ ENDINGS = {"kill -9": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGUSR2": sign
 
 
 class Plan(NamedTuple):
-    """How much is measured."""
+    """The amounts that are measured."""
 
     starts: int
     rounds: int
@@ -119,8 +119,8 @@ class ReturningClients:
     """Clients with one connection each. They reconnect when they lose it, and send one request on the new connection.
 
     Attributes:
-        served_at: when each client got the reply to its first request after the loss.
-        pauses: the seconds between the loss of each client's connection and that reply.
+        served_at: the times at which clients got the reply to their first request after the loss.
+        pauses: for each client, the seconds between the loss of its connection and this reply.
     """
 
     def __init__(self, address: Address, connections: Sequence[socket.socket]) -> None:
@@ -197,8 +197,8 @@ class ReturningClients:
 
 
 class Return(NamedTuple):
-    """Seconds from the signal until the process was gone, and until the first, the middle and the last client was
-    served. `pause`: the longest time that a client was without a connection or without a reply on its new one.
+    """Seconds from the signal until the process had ended, and until the first, the median and the last client was
+    served. `pause`: the longest time between the loss of a client's connection and the reply on its new connection.
     """
 
     gone: float

@@ -20,7 +20,7 @@ class Row(NamedTuple):
     Attributes:
         name: the name of the row.
         measure: the unit of the result.
-        run: measures a target and returns the result. Raises one of FAILURES if that is not possible.
+        run: measures a target and returns the result. Raises one of FAILURES if the target cannot be measured.
         work: the units of work of one run, by which CPU time is divided.
         unit: the name of a unit of work.
         more_is_better: whether the result is a rate, not a time.
@@ -55,7 +55,7 @@ class Results:
 
     Attributes:
         samples: the samples of each row and target, one per round.
-        failed: why a row could not be measured at a target. That target has no samples of the row.
+        failed: by row and target: the reason for which the target could not be measured. It has no samples of the row.
         resident: the maximum resident bytes of a target after any run.
     """
 
@@ -89,14 +89,14 @@ class Results:
 
 
 def rotated(items: Sequence[T], number: int) -> list[T]:
-    """Returns the items in the order of a round. Each item is first in turn, and every second round is reversed."""
+    """Returns the items in the order of a round. The items take turns to be first. Every second round is reversed."""
     start = number // 2 % len(items)
     turned = [*items[start:], *items[:start]]
     return turned[::-1] if number % 2 else turned
 
 
 def measured(rows: Sequence[Row], targets: Sequence[Target], seconds: float, at_least: int) -> Results:
-    """Runs rounds for as long as another one fits into the time. The first round is a warm-up and does not count."""
+    """Runs rounds as long as a further round fits into the time. The first round is a warm-up and does not count."""
     ends = time.monotonic() + seconds
     results = Results(rows, targets)
     _round(results, 0, "warm-up")

@@ -62,7 +62,7 @@ class Groups(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How much is measured. `scrapes` is the number of timed scrapes of each kind."""
+    """The amounts that are measured. `scrapes` is the number of timed scrapes of each kind."""
 
     groups: tuple[Groups, ...]
     scrapes: int

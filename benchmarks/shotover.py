@@ -33,7 +33,7 @@ _PROGRESS_SECONDS = 4.0
 
 
 class Unavailable(Exception):
-    """Shotover is not available. The text gives the reason in one line."""
+    """Raised when Shotover is not available. The text gives the reason in one line."""
 
 
 def built() -> Path:
@@ -98,7 +98,7 @@ def _last_line(log: Path) -> str:
 
 
 def _reason(log: Path) -> str:
-    """Returns the first line in which cargo reports an error; the last line if there is none."""
+    """Returns the first line in which cargo reports an error, or the last line if there is no such line."""
     lines = log.read_text(errors="replace").split("\n")
     return next((line.strip() for line in lines if line.startswith("error")), _last_line(log))
 

@@ -77,7 +77,7 @@ def create_groups(address: Address, names: Sequence[str]) -> list[LoneMember]:
 
 
 def _ask_all(wires: Sequence[Wire], requests: Sequence[Struct], version: int) -> list[Any]:
-    """Sends each request over its own connection, all at once. Asserts that the broker refuses none."""
+    """Sends all requests at once, each over its own connection. Asserts that the broker refuses no request."""
     sent = [
         (wire, request, wire.send_request(request, version)) for wire, request in zip(wires, requests, strict=False)
     ]

@@ -25,7 +25,8 @@ from tests.kafka.sidecar_process import SidecarProcess
 
 DIRECT, SIDECAR = "direct", "sidecar"
 HAPROXY, SHOTOVER, PLAIN_COPY = "HAPROXY", "SHOTOVER", "PLAIN_COPY"
-"""Proxies whose addresses the broker itself advertises. Shotover rewrites ports, but does not support Metadata v13."""
+"""Proxies whose addresses the broker itself advertises. Shotover could rewrite ports, but it does not support Metadata
+v13."""
 JAVA_OPTIONS = ("-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1GC", "-Xmx1g")
 """Options for the highest throughput, in place of the tests' options for a quick start of the broker."""
 BROKER = {

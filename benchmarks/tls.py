@@ -43,7 +43,7 @@ SHORT = {"retention.bytes": "200000000", "segment.bytes": "100000000"}
 
 @dataclass(frozen=True)
 class Keys:
-    """The certificates of all servers, and what clients need to trust them."""
+    """The certificates of all servers, and the authority that clients trust."""
 
     authority: Authority
     server: Certificate

@@ -52,7 +52,7 @@ OFFSETS = 10
 BIG = 4_000
 """Offsets of the one group that has many."""
 CROWDED = 990
-"""Members of a group that is described by itself: about as many as the sidecar describes in one answer."""
+"""Members of a group that is described alone. The sidecar describes about this number in one answer."""
 ROUNDS = 5
 SETTLED, UNSETTLED = "settled", "unsettled"
 JUDGED = {"group_max_size": {"limit": 1_000_000}}
@@ -187,7 +187,7 @@ class Sender:
         """Whether the sidecar answered the last request itself."""
 
     def longest(self, case: Case) -> StepTimes:
-        """Returns the longest steps of some rounds. A first round is not timed, because some code is compiled in it."""
+        """Returns the longest steps of some rounds. The first round is not timed, because it compiles some code."""
         self._round(case, Clock(None))
         self._note_lost(case, Clock(None))
         rounds = [self._round(case, self._clock) for _ in range(ROUNDS)]
@@ -198,7 +198,7 @@ class Sender:
     def _session(self, case: Case) -> Session:
         if case.crowd:
             self._house.crowd(case.crowd)
-        self._house.state.versions.revision += 1  # The sidecar then makes its replies again.
+        self._house.state.versions.revision += 1  # The sidecar then builds its replies again.
         return Session(self._dispatcher, self._house.state.traffic, Origin("10.0.0.1"), SESSION_LIMITS)
 
     def _sent(self, case: Case, session: Session, clock: Clock) -> float:
@@ -233,7 +233,7 @@ class Sender:
         return taken
 
     def owed(self, case: Case) -> float:
-        """Returns the longest step at the end of a connection with as many pending replies as allowed."""
+        """Returns the longest step at the end of a connection with the maximum number of pending replies."""
         frame = encode_request(case.request, RequestHeader(case.request.KEY, case.version, 1, "consumer-1"))
         most = 0.0
         for _ in range(ROUNDS):

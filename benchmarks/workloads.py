@@ -31,7 +31,7 @@ class LoadFailed(Exception):
 PLAIN_CLIENT: Mapping[str, str] = {}
 """The settings of a librdkafka client without TLS."""
 FAILURES = (LoadFailed, OSError, KafkaException)
-"""The exceptions of a load that cannot be run."""
+"""The exceptions that a load raises if it cannot run at a target."""
 
 
 def framed(request: Struct, version: int) -> bytes:
@@ -40,8 +40,8 @@ def framed(request: Struct, version: int) -> bytes:
 
 
 HEARTBEAT = framed(HeartbeatRequest(group_id="nobody", generation_id=1, member_id="none"), 4)
-"""A heartbeat of an unknown member. The broker refuses it at once, so its time is mainly the time of the way to the
-broker and back."""
+"""A heartbeat of an unknown member. The broker refuses the heartbeat at once, so its time is mainly the time of the
+round trip."""
 
 
 class Asker:

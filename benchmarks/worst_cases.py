@@ -108,7 +108,7 @@ class BrokerWithManyGroups:
         return GroupsListed(groups=frozenset(self.names), sent_at=self.now, as_of=self.manager.note_count)
 
     def settle(self) -> None:
-        """Ends the doubts that a list of the broker's groups ends, and encodes the groups that have changed.
+        """Applies a list of the broker's groups, which ends doubts, and encodes the groups that have changed.
 
         After a write that could not be decoded, all groups stay incomplete.
         """

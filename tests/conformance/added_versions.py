@@ -51,12 +51,12 @@ SITUATIONS: Mapping[str, Mapping[str, Any]] = {
     STARTED_LATER: {"answers": {"exclusive": True, "authorizer": "none", "verify": 0}},
     ASKING: {"answers": {"verify": 0}, "offsets_log": {"read": False}},
 }
-"""The situations of a sidecar, with their settings. All clients connect through the first sidecar."""
+"""The sidecars' situations, each with its settings. All clients connect through the sidecar of the first situation."""
 ASKER, TOO_NEW = "asker", "too new"
 """Client ids of requests in offered versions, and in newer ones."""
 
 _BY_ITSELF = {state.name for state in HISTORY if state.by_itself} | {SETTLED_ONES, ALL}
-"""Groups that the broker changes by itself. The sidecar learns of such changes from the log, with a delay."""
+"""Groups that the broker changes without a request. The sidecar learns of such changes from the log, with a delay."""
 _BY_ITSELF_SECONDS = 20.0
 _SETTLING_SECONDS = 0.5
 _ROUND_SECONDS = 0.05
@@ -129,7 +129,7 @@ class Stage:
     def settled(self, situation: str, left: Sequence[Asked]) -> list[Outcome]:
         """Returns the outcomes once the sidecar has settled.
 
-        A wrong outcome is final if the broker changes nothing by itself.
+        A wrong outcome is final if the broker does not change the groups without a request.
         """
         outcomes: dict[Asked, Outcome] = {}
         started = time.monotonic()
@@ -164,9 +164,9 @@ class Stage:
         return Outcome(asked, how, expected_differences, [each for each in found if each not in expected_differences])
 
     def forwarded_amiss(self) -> list[Head]:
-        """Returns the requests that the broker received in versions that it does not support.
+        """Returns the forwarded requests that the broker received in versions that it does not support.
 
-        The sidecar has to ask some of them itself.
+        Leaves out the sidecar's own ApiVersions requests and the clients that use too new versions on purpose.
         """
         spoken = self.dialect.spoken
         return [
@@ -180,7 +180,7 @@ class Stage:
 
 @contextmanager
 def staged(version: str, folder: Path, expected: Answers) -> Iterator[Stage]:
-    """Runs a stage."""
+    """Runs a stage for the length of a with statement."""
     with ExitStack() as stack:
         broker = stack.enter_context(up(version, folder))
         [between, *places_to_listen] = free_addresses(len(SITUATIONS))
@@ -208,7 +208,7 @@ def staged(version: str, folder: Path, expected: Answers) -> Iterator[Stage]:
 
 @contextmanager
 def up(version: str, folder: Path) -> Iterator[KafkaBroker]:
-    """Starts a broker with the topics of the history."""
+    """Runs a broker with the topics of the history for the length of a with statement."""
     with KafkaBroker(folder / "broker", version=version, properties=PROPERTIES) as broker:
         broker.wait_for_coordinator()
         make_topics(broker)

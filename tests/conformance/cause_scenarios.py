@@ -78,7 +78,10 @@ class Scene:
         client.create_partitions([NewPartitions(topic, count)])[topic].result(GIVE_UP_SECONDS)
 
     def wait_for(self, what: str, many: int = 1, **cells: Any) -> Cells:
-        """Waits for so many such entries and returns the last one. A failure lists the entries that exist."""
+        """Waits for `many` entries of this kind with these cells, and returns the last one.
+
+        A failure lists the entries that exist.
+        """
         try:
             self.until(lambda: len(self.events(what, **cells)) >= many)
         except Exception as error:
@@ -86,11 +89,11 @@ class Scene:
         return self.events(what, **cells)[-1]
 
     def until(self, ready: Callable[[], bool]) -> None:
-        """Waits until a condition is true at the sidecar's broker."""
+        """Waits until a condition is true."""
         self.sidecar.process.wait_until(ready)
 
     def rebalanced(self, cause: str, many: int = 1) -> Cells:
-        """Waits for so many rebalances with this cause. Returns the last one."""
+        """Waits for `many` rebalances with this cause. Returns the last one."""
         completed = self.wait_for("rebalance_completed", many, cause=cause)
         assert self.events("rebalance_started"), "a rebalance completed, but its start was not reported"
         return completed

@@ -38,7 +38,7 @@ def groups(rows: Rows) -> dict[str, Cells]:
 
 
 def kafkas_groups(moment: FleetMoment) -> dict[str, Cells]:
-    """Returns the same as `groups`, from the output of Kafka's tools."""
+    """Returns the fields of each group from the output of Kafka's tools, in the form of `groups`."""
     partitions = Counter(group for group, _, _ in moment.kafka.offsets)
     lags = Counter[str]()
     for (group, _, _), (_, _, lag) in moment.kafka.offsets.items():
@@ -64,7 +64,7 @@ def rebalances(rows: Rows) -> dict[tuple[str, str], tuple[int, float]]:
 
 
 def sidecars_rebalances(story: FleetScenario) -> dict[tuple[str, str], tuple[int, float]]:
-    """Returns the same as `rebalances` at the quiet moment, from the sidecars' timelines."""
+    """Returns the rebalances of the sidecars' timelines at the quiet moment, in the form of `rebalances`."""
     count, seconds = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for group, cell in events_of_kind(story, "rebalance_completed"):
         count[group, cell["cause"]] += 1

@@ -51,7 +51,7 @@ ARRAY_NODE = 2
 _WRITTEN = "group_sidecar_records_written_total"
 _STAYING: dict[str, Any] = {"reconnect_backoff_max_ms": 200, "max_poll_interval_ms": 3_600_000}
 _PATIENT = {"session_timeout_ms": 45_000}
-"""Timeouts so long that no member is removed when a sidecar or a broker is lost, or when clients are not polled."""
+"""Long timeouts. With them, no member is removed when a sidecar or a broker is lost, or when clients are not polled."""
 _READERS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "range": ([ORDERS], _PATIENT),
     "sticky": ([ORDERS], {"partition_assignment_strategy": "cooperative-sticky", **_PATIENT}),
@@ -149,7 +149,7 @@ class Fleet:
         return timelines
 
     def settle(self) -> None:
-        """Waits until a snapshot has the whole current state, with log ends that were observed after the call."""
+        """Waits until snapshots contain the current state of all groups, and log ends that are newer than the call."""
         since = timestamp(time.time())
         until(lambda: not self._missing(since), "the whole state is in the journal again")
 
@@ -160,7 +160,7 @@ class Fleet:
             sidecar.process.wait_until(lambda s=sidecar, w=written: s.metric(_WRITTEN, outlet="topic") >= w)  # type: ignore[misc]
 
     def _missing(self, since: str) -> set[object]:
-        """Returns what was not reported since then: sidecars, groups in their expected state, and log ends."""
+        """Returns the sidecars, the groups in their expected states, and the log ends that no record since then has."""
         alive = {sidecar_id(node) for node in self.nodes()}
         members = {self.run.name(group): self.members.get(group, 0) for group in GROUPS}
         left: set[object] = {*alive, *members}
@@ -214,7 +214,7 @@ class FleetMembers:
         self._members: dict[str, list[Consumer]] = {}
 
     def produce(self, messages: int) -> None:
-        """Produces so many messages to every partition."""
+        """Produces this number of messages to every partition."""
         for topic, partitions in TOPICS.items():
             produce(self._run, topic, [str(number) for number in range(messages * partitions)])
 

@@ -13,7 +13,7 @@ from group_sidecar.metrics.records import ARRAY_VERSION, GREATEST, VERSION
 from group_sidecar.spark.line_parsing import Fault
 
 FALSE_SIDECAR = "liar"
-"""A sidecar whose records follow the contract and are false. They are about groups of their own."""
+"""A sidecar whose records follow the contract but are false. Their groups occur in no other records."""
 BIGGEST = 2**63 - 1
 """The largest BIGINT. The sum of two of them overflows."""
 _SNAPSHOT_KINDS = {"heartbeat", "group", "commit", "log_end"}
@@ -27,7 +27,7 @@ class Damage:
     """The journals of a moment, with damaged copies of segments in a folder of their own.
 
     Attributes:
-        folder: the folder of all of them.
+        folder: the folder with all journals.
         faults: how many lines must be in quarantine, by fault.
         lines: some of these lines, as they are in their segments.
         missing: the number of records that are lost, by sidecar.
@@ -110,7 +110,7 @@ def _show_unsealed(damage: Damage, segment_lines: list[str]) -> None:
 
 
 def _lose_lines(damage: Damage, segments: list[Path]) -> None:
-    """A record and an array line are lost, which only their numbers show. The next snapshot repeats the contents."""
+    """A record and an array line are lost. Only gaps in the numbers show this. The next snapshot has their contents."""
     for version in (VERSION, ARRAY_VERSION):
         path, segment_lines, at = next(_between(segments, version))
         cells = json.loads(segment_lines[at])
@@ -119,7 +119,7 @@ def _lose_lines(damage: Damage, segments: list[Path]) -> None:
 
 
 def _between(segments: list[Path], version: int) -> Iterator[tuple[Path, list[str], int]]:
-    """Yields the lines of snapshots that lie between others and have this version."""
+    """Yields the lines of snapshots of this version that have other snapshots before and after them."""
     for path in segments:
         segment_lines = lines(path)
         for at in range(1, len(segment_lines) - 1):

@@ -4,8 +4,7 @@ No process of the scenario runs any more when the results are read. The module m
 
 1. quiet: all groups exist, and no member joins or leaves.
 2. damaged: the sidecar of node 2 was killed and restarted. Node 3 is gone, and another broker coordinates its groups.
-The
-   sidecar of node 3 was disconnected for a while and then killed. A member has left.
+   The sidecar of node 3 was disconnected for a while and then killed. A member has left.
 """
 
 import subprocess

@@ -1,8 +1,8 @@
 """Clients that run in a network namespace from which only the gateway can be reached.
 
 `python -m tests.conformance.gateway_clients BOOTSTRAP TOPIC` produces with librdkafka, and consumes with two members of
-a librdkafka group and with kafka-python, until a line comes on the standard input. The clients then consume what is
-left, and the program prints a JSON object that describes what the clients have seen.
+a librdkafka group and with kafka-python, until the standard input has a line. The clients then consume the remaining
+records, and the program prints a JSON object with the values and errors that the clients have seen.
 """
 
 import json

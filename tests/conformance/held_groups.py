@@ -1,4 +1,4 @@
-"""Groups of every kind and state, which keep their state while questions about them are asked."""
+"""Groups of every kind and state. They keep their states while tests ask questions about them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

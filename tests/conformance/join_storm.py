@@ -30,8 +30,8 @@ from tests.kafka.dialect import Dialect
 from tests.kafka.processes import Address
 
 STEADY_SESSION_MS, SHORT_SESSION_MS, REBALANCE_MS = 8_000, 1_500, 3_000
-"""Timeouts in milliseconds. Clients that give up are soon removed. The broker's `group.min.session.timeout.ms` must
-allow that."""
+"""Timeouts in milliseconds. They are short, so that the broker soon removes clients that give up. The broker's
+`group.min.session.timeout.ms` must allow them."""
 BEAT_SECONDS, RETRY_SECONDS, ASK_SECONDS = 0.4, 0.7, 0.1
 FIRST_STATIC, LAST_SINGLE_LEAVE = 5, 2
 SETTLING_SECONDS = 60.0
@@ -111,7 +111,7 @@ class Connection:
 
 
 class Member:
-    """A client, which may or may not be a member of the group."""
+    """A client that tries to be a member of the group."""
 
     def __init__(
         self, storm: "Storm", number: int, *, static: bool = False, session_ms: int = SHORT_SESSION_MS
@@ -175,9 +175,9 @@ class Member:
         return await self.receive_join(self.member_id)
 
     async def hold(self, seconds: float = math.inf) -> bool:
-        """Syncs, sends heartbeats and rejoins as a client does, for so many seconds.
+        """Syncs, sends heartbeats and rejoins as a client does, for `seconds`.
 
-        Returns whether it is still a member.
+        Returns whether the client is still a member.
         """
         until, synced = trio.current_time() + seconds, False
         while trio.current_time() < until:
@@ -210,7 +210,7 @@ class Member:
 
     @contextmanager
     def noted(self, among: dict[int, "Member"]) -> Iterator[None]:
-        """Counts as one of these members for the length of a with statement."""
+        """Adds the client to these members for the length of a with statement."""
         among[self.number] = self
         try:
             yield
@@ -225,7 +225,7 @@ class Member:
 
 
 async def steady(member: Member) -> None:
-    """Stays. Joins again when it was removed. Joins again when the group was full, as long as the storm is open."""
+    """Stays in the group. Joins again after it was removed, and while the storm is open also after a refusal."""
     with member.scope, member.noted(member.storm.steady):
         await member.connect()
         while True:
@@ -268,7 +268,7 @@ async def disconnects(member: Member) -> None:
 
 
 async def expires(member: Member) -> None:
-    """Becomes a member, is silent for longer than its session timeout, and continues as before."""
+    """Becomes a member, sends nothing for longer than its session timeout, and continues as before."""
     await member.connect()
     while True:
         if not await member.join() and await member.hold(member.random_source.random()):
@@ -395,7 +395,7 @@ class Storm:
                 pass
 
     async def _check_after_load(self) -> None:
-        """Lets single clients try to join, with and without a free place."""
+        """Makes single clients try to join, with and without a free place in the group."""
         limit, first = self.plan.limit, self.plan.clients
         oldest, middle, newest = self.joins[0], self.joins[len(self.joins) // 2], self.joins[-1]
         ways = [(oldest, False), (middle, False), (newest, False)] + [(newest, True)] * (newest >= FIRST_STATIC)
@@ -414,7 +414,7 @@ class Storm:
     async def _lose_one(self) -> None:
         """Removes a member over another connection."""
         member = self.inside[min(self.inside)]
-        member_id = member.member_id  # The member may be waiting for a reply.
+        member_id = member.member_id  # The member's own connection may be waiting for a reply.
         member.scope.cancel()
         line = await self.connect()
         await line.ask(LeaveGroupRequest(group_id=self.group, member_id=member_id), LAST_SINGLE_LEAVE)

@@ -23,7 +23,7 @@ class DescribedGroupState(NamedTuple):
     dynamic: int
 
     def is_stable(self, members: int) -> bool:
-        """Whether the group has so many members and no rebalance."""
+        """Whether the group has this number of members and no rebalance."""
         return self.state == "Stable" and self.members == members
 
 

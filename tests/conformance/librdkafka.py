@@ -17,7 +17,7 @@ QUICK_CONSUMER = {
     "fetch.wait.max.ms": 50,
 }
 CLASSIC = {"heartbeat.interval.ms": 200, "session.timeout.ms": 10_000}
-"""In groups of the new protocol, the broker sets these."""
+"""Settings for members of classic groups. In groups of the new protocol, the broker has these settings."""
 NO_API_VERSIONS_SETTINGS: dict[str, dict[str, Any]] = {
     "0.9.0.1": {"api.version.request": False, "broker.version.fallback": "0.9.0"}
 }
@@ -101,7 +101,7 @@ def create_topic(run: Run, topic: str, partitions: int = 1) -> str:
 
 
 def wait_for_partitions(client: AdminClient, topic: str, partitions: int) -> None:
-    """Waits until the broker knows so many partitions of a topic. The controller knows them earlier."""
+    """Waits until the broker knows this number of a topic's partitions. The controller knows them earlier."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while len(client.list_topics(topic, timeout=GIVE_UP_SECONDS).topics[topic].partitions) != partitions:
         assert time.monotonic() < deadline, f"{topic} never had {partitions} partitions"
@@ -137,7 +137,7 @@ def poll_until(
 ) -> list[Message]:
     """Polls all consumers in turn until the condition is true for all messages so far. Returns the messages.
 
-    An error that librdkafka reports fails the scenario. librdkafka reports only errors from which it does not recover.
+    An error that librdkafka reports fails the scenario, because librdkafka itself retries after all other errors.
     """
     deadline = time.monotonic() + seconds
     messages: list[Message] = []

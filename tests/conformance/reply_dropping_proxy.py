@@ -26,7 +26,7 @@ class CuttingProxy(CopyingProxy):
         self._lock = threading.Lock()
 
     def lose(self, answers: int) -> None:
-        """Drops the next replies, so many of them."""
+        """Drops this number of the next replies."""
         with self._lock:
             self._left += answers
 
@@ -40,7 +40,7 @@ class CuttingProxy(CopyingProxy):
             own.append(int.from_bytes(chunk[4:6], "big"))
 
     def answered(self, own: list[int], chunk: bytes) -> bool:
-        """Drops the reply if that is due."""
+        """Drops the reply if `lose` requires that."""
         if own == [self._api_key] and self._cuts():
             return False
         own.clear()

@@ -109,9 +109,9 @@ def new_run(sasl_forms: SaslForms) -> Run:
 
 
 def known_group(sasl_forms: SaslForms) -> DescribeGroupsRequest:
-    """Commits an offset of a new group through the sidecar. Returns the question about the group.
+    """Commits an offset of a new group through the sidecar. Returns a question about the group.
 
-    Waits until the sidecar answers it, which may take longer than a session on a busy machine.
+    First waits until the sidecar answers the question itself. On a busy machine, this may take longer than a session.
     """
     question = DescribeGroupsRequest(groups=(commit_offset(new_run(sasl_forms)),))
 
@@ -139,7 +139,7 @@ def commit_offset(run: Run) -> str:
 
 
 def answers(sasl_forms: SaslForms) -> float:
-    """How many DescribeGroups requests the sidecar has answered itself."""
+    """Returns how many DescribeGroups requests the sidecar has answered itself."""
     return sasl_forms.sidecar.metric("group_sidecar_mirror_answers_total", api="DescribeGroups")
 
 

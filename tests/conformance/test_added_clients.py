@@ -156,7 +156,7 @@ def test_command_lists_states_and_members(old: Old, version: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("old", [OLDEST_FOR_JAVA], indirect=True, scope="module")
 def test_metadata_v4_is_not_added(old: Old) -> None:
-    """kafka-consumer-groups 2.8.2 fails because the gateway does not add Metadata v4. An old broker would create the
+    """kafka-consumer-groups 2.8.2 fails, because the gateway does not add Metadata v4: an old broker would create the
     topics that such a request names.
     """
     result = consumer_groups("2.8.2", old.through, "--describe", "--group", "empty")

@@ -66,7 +66,7 @@ def stage(
 
 @pytest.mark.parametrize("stage", BROKERS, indirect=True, scope="module")
 def test_answers_match_newer_broker(stage: Stage, request: pytest.FixtureRequest) -> None:
-    """For versions that only the sidecar speaks, its answers match a newer broker's except for expected differences."""
+    """In versions that only the sidecar supports, its answers match a newer broker's except expected differences."""
     wrong, used = [], set()
     for situation in SITUATIONS:
         outcomes = stage.outcomes(situation)

@@ -100,9 +100,8 @@ def test_group_member_and_lag_in_json(sidecar: SidecarProcess, protocol: str) ->
 
 
 def test_default_settings_show_not_exclusive(sidecar: SidecarProcess) -> None:
-    """With default settings, page, JSON and metric name `not_exclusive` for a classic group only.
-
-    The log answers for offsets and for a consumer group, whoever changes them.
+    """With default settings, page, JSON and metric name the reason `not_exclusive` for a classic group, and not for
+    offsets and a consumer group, which the sidecar knows from the log.
     """
     readers = [reader(sidecar, protocol, protocol) for protocol in ("classic", "consumer")]
     try:

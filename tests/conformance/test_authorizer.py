@@ -1,4 +1,4 @@
-"""With an authorizer, the sidecar shows no user what the broker hides from that user, and still answers itself.
+"""With an authorizer, the sidecar answers itself, and hides from each user the same groups as the broker does.
 
 Each user repeatedly asks the same questions directly and through the sidecar. Knowledge that the sidecar gained from
 one user's questions must never appear in the answers to another user.
@@ -175,14 +175,14 @@ def test_remembered_rights_allow_own_answers(guarded: AuthorizedBroker, user: st
             return answers(sidecar, api) - before
 
         answered_here()
-        if (user, question) in SEEN:  # While the copy is in doubt, the broker answers these too.
+        if (user, question) in SEEN:  # While the copy is in doubt, the broker answers even these questions.
             sidecar.process.wait_until(lambda: answered_here() == 2)
         else:
             assert [answered_here() for _ in range(3)] == [0, 0, 0]
 
 
 def test_same_user_by_other_mechanism(guarded: AuthorizedBroker) -> None:
-    """A user who logs in by SCRAM gets the same answers as the broker gives, some of them from the sidecar."""
+    """A user who logs in by SCRAM gets the same answers as directly, some of them from the sidecar."""
     with ExitStack() as stack:
         scram = connected(stack, guarded.broker.sasl_sidecar, "alice", "SCRAM-SHA-256")
         before = answers(guarded.sidecar, "DescribeGroups")

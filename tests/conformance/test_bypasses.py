@@ -1,7 +1,7 @@
 """A sidecar with ``answers: exclusive`` finds the clients that reach its broker through another listener.
 
-The broker has one listener behind the sidecar and one beside it. Clients that pass the sidecar join, commit, die, lose
-replies and use transactions all the time, and none of them may count.
+The broker has one listener behind the sidecar and another one. Clients of the sidecar join, commit, die, lose replies
+and use transactions all the time, and the sidecar must count none of them as a client that bypasses it.
 """
 
 import json
@@ -29,7 +29,7 @@ CONSUMER_SESSION_MS = "15000"
 ROUNDS_PER_CHANGE = 20
 """Rounds, of about a quarter of a second, between two changes of members."""
 FOUND_SECONDS = 200.0
-"""A commit is found two minutes after the start of the sidecar."""
+"""The maximum seconds until the clients are found. The sidecar finds a commit two minutes after its start."""
 BYPASSES = "group_sidecar_bypassing_records_total"
 
 
@@ -79,7 +79,7 @@ class Members:
 
 
 class PassingClients(Members):
-    """Clients that pass the sidecar, and do everything that might look like a client that does not."""
+    """Clients that connect through the sidecar, with all behaviour that might look like a client that bypasses it."""
 
     def live(self) -> None:
         """See Members. Also commits as members, with a lost reply, and in a transaction."""
@@ -136,7 +136,7 @@ def reported_groups(sidecar_log: str) -> dict[str, list[str]]:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_only_bypassing_clients_are_counted(broker: KafkaBroker, tmp_path: Path) -> None:
-    """The clients of the other listener are counted and logged once for each group, and no other client ever is."""
+    """Clients of the other listener are counted and logged once for each group, and no client of the sidecar is."""
     settings = {"answers": {"exclusive": True}}
     with (
         SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar,
@@ -160,7 +160,7 @@ def test_only_bypassing_clients_are_counted(broker: KafkaBroker, tmp_path: Path)
         until(lambda: counted("member", 1), "the classic member is counted", FOUND_SECONDS)
         until(lambda: counted("commit", 1), "a commit is counted", FOUND_SECONDS)
         around.consumer.leave()
-        around.consumer = around.join_consumer()  # The records of the log are judged by now.
+        around.consumer = around.join_consumer()  # By now the sidecar judges the records of the log.
         until(lambda: counted("member", 2), "the KIP-848 member is counted", FOUND_SECONDS)
         [log_status] = json.loads(sidecar.get("/readyz")[1])["offsets_log"].values()
         bypassed = log_status["bypassed"]

@@ -165,7 +165,7 @@ def test_librdkafka_revokes_partitions(scene: Scene) -> None:
 
 
 def follow(scene: Scene, shares: Mapping[ConsumerMember, int]) -> None:
-    """Members take their assignments until each has so many partitions and the rebalance is complete."""
+    """Makes members take their assignments until each has its number of partitions and the rebalance is complete."""
 
     def over() -> bool:
         for member in shares:

@@ -105,7 +105,7 @@ class Scene:
         return found
 
     def recorded(self) -> set[tuple[str, str]]:
-        """Returns the client ids and hosts of both groups in the journal, which has other tests' groups too."""
+        """Returns the client ids and hosts of both groups in the journal. Leaves out the groups of other tests."""
         files = sorted(self.journal.rglob("*.jsonl*"))
         records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         members = [

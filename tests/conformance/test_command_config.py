@@ -113,7 +113,7 @@ def test_same_file_serves_kafkas_tool(secured: Secured, tmp_path: Path, mechanis
 
 
 def test_wrong_password_is_one_line(secured: Secured, tmp_path: Path) -> None:
-    """A wrong password ends with status 1 and one line, without the password."""
+    """With a wrong password, the command ends with status 1 and prints one line without the password."""
     file, address = command_config(tmp_path, secured, password="not-the-password"), secured.broker.sasl_direct
     refused = groups(address, "--command-config", str(file))
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -124,7 +124,9 @@ def test_wrong_password_is_one_line(secured: Secured, tmp_path: Path) -> None:
 
 
 def test_wrong_listener_is_named(secured: Secured, tmp_path: Path) -> None:
-    """A TLS listener without TLS settings, and a plain listener with them, end with status 2 and one line."""
+    """At a TLS listener without TLS settings, and at a plain listener with them, the command ends with status 2 and
+    prints one line.
+    """
     broker, file = secured.broker, command_config(tmp_path, secured)
     without = groups(broker.sasl_direct)
     assert (without.returncode, without.stderr) == (

@@ -1,7 +1,7 @@
 """Groups of the new protocols (KIP-848, 932, 1071), read from the offsets topic, are described as the broker does.
 
-The broker's order of members, topics, topic names and partitions is the order of its hash tables. Its order of groups
-is that of their log partitions. So all of these are compared as sets.
+The broker returns members, topics, topic names and partitions in the order of its hash tables. It returns groups in the
+order of their log partitions. So the tests compare all of these as sets.
 """
 
 import secrets
@@ -64,7 +64,7 @@ def described(run: Run, group: str, version: int = 1) -> DescribedGroup:
 
 
 def beat_until(condition: Callable[[], bool], what: str, *members: NewMember) -> None:
-    """Lets members follow their assignments until a condition is true."""
+    """Makes members follow their assignments until a condition is true."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"gave up waiting for {what}"
@@ -74,7 +74,7 @@ def beat_until(condition: Callable[[], bool], what: str, *members: NewMember) ->
 
 
 def become(run: Run, group: str, state: GroupState, *members: NewMember) -> None:
-    """Lets members follow their assignments until the group is in a state."""
+    """Makes members follow their assignments until the group is in a state."""
     beat_until(lambda: described(run, group).group_state == state, f"{group} to be {state}", *members)
 
 
@@ -219,7 +219,7 @@ def logged(run: Run) -> dict[str, dict[bytes, bytes]]:
 
 
 def held_still(run: Run, group: str, look: Callable[[], T]) -> tuple[dict[int, DescribedGroup], T]:
-    """Returns the broker's description in each version and the result of `look`. The group did not change meanwhile."""
+    """Returns the broker's description in each version, and the result of `look` for the same state of the group."""
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
         before = {version: described(run, group, version) for version in VERSIONS}

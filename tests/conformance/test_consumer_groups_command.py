@@ -12,7 +12,7 @@ from tests.conformance.routes import Route, Routes, Run, alike
 from tests.kafka.tools import CONSUMER_GROUPS, ToolFailed, kafka_tool
 
 VERBOSE = ("--verbose", "--members --verbose", "--state --verbose")
-"""The options with which the command asks for everything. Each run takes two seconds of CPU time."""
+"""The options with which the command requests all fields. Each run takes two seconds of CPU time."""
 LONG = partial(pytest.param, marks=pytest.mark.long)
 CLEANUPS = 5
 """How often the listings are repeated if the broker's cleanup of empty groups falls between two listings."""

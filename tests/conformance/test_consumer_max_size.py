@@ -136,7 +136,7 @@ def crowd(group: Group) -> tuple[Counter[str], list[str]]:
 
 
 def test_simultaneous_joins_fill_to_limit(strict: Group, limited: Group) -> None:
-    """If many clients join at once, as many as the limit succeed and stay, as at a broker with the same limit."""
+    """If many clients join at once, exactly the limit's number succeed and stay, as at a broker with the same limit."""
     outcomes, after = crowd(limited)
     assert (outcomes["in"], outcomes.total(), len(outcomes)) == (LIMIT, JOINERS, 2)
     assert after == ["in"] * LIMIT * BEATS
@@ -175,8 +175,8 @@ def restarting(group: Group) -> list[str]:
 
 
 def test_restarting_static_member_keeps_its_place(strict: Group, limited: Group) -> None:
-    """A restarting static member keeps its place under its own id only. Kafka 4.4 gives the place to a new member id
-    (KAFKA-20601).
+    """A restarting static member keeps its place under its own member id only, although Kafka 4.4 gives the place to a
+    new member id (KAFKA-20601).
     """
     assert [step == "in" for step in restarting(limited)] == [True, False, True]
     assert [step == "in" for step in restarting(strict)] == [True, True, False]

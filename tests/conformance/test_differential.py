@@ -62,7 +62,7 @@ BROKERS = (
     "0.9.0.1",
     *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "0.10.1.1")),
 )
-"""0.9 differs most from the others. Only ``make conformance`` tests the versions in between."""
+"""The versions of a usual run. 0.9 differs most from the others. Only ``make conformance`` tests the rest."""
 _LOADED_ALWAYS = ("4.4.0", "1.1.1")
 LOADED = tuple(
     version if version in _LOADED_ALWAYS else pytest.param(version, marks=pytest.mark.long) for version in ALL_RELEASES
@@ -179,7 +179,7 @@ def test_groups_older_than_sidecar(stage: Stage, tmp_path: Path) -> None:
 
 @contextmanager
 def started_late(broker: KafkaBroker, folder: Path) -> Iterator[SidecarProcess]:
-    """Runs a second sidecar in front of the same broker, in the state of the first one after a restart."""
+    """Runs a second sidecar in front of the same broker. It knows as little as a sidecar after a restart."""
     [listen] = free_addresses(1)
     own_settings = settings(broker.release.version)
     with SidecarProcess(folder, listen=listen, upstream=broker.client, settings=own_settings) as sidecar:
@@ -239,9 +239,8 @@ def settle(
 ) -> list[Outcome]:
     """Asks until the sidecar answers all questions itself, or for `settling_seconds`.
 
-    Otherwise, the table would depend on timing.
-
-    Returns the differences that remain after `seconds_to_agree`.
+    Otherwise, the table would depend on timing. Returns the outcomes that differ from the broker's answers after
+    `seconds_to_agree`; an empty list if all agree.
     """
     left = list({(each.api, each.way, each.group): each for each in asked_questions}.values())
     started = time.monotonic()

@@ -1,7 +1,7 @@
 """With ``answers: exclusive``, the sidecar answers itself, and its answers equal the broker's answers.
 
-All clients of this broker connect through the sidecar, so the copy of its groups is complete. The sidecar reports the
-client's host where the broker reports the sidecar's host. Here both are the loopback address.
+All clients of this broker connect through the sidecar, so the copy of its groups is complete. As a member's host, the
+sidecar reports the client's host, and the broker reports the sidecar's host. Here both are the loopback address.
 """
 
 import secrets
@@ -44,14 +44,14 @@ class Pair:
     run: Run
 
     def both(self, request: Struct, version: int) -> tuple[Any, Any]:
-        """Returns the broker's answer, and the answer through the sidecar. The latter may be the broker's too."""
+        """Returns the broker's answer, and the answer through the sidecar, which the sidecar may have forwarded."""
         return ask(self.broker, request, version), ask(self.sidecar.listen, request, version)
 
     def becomes_certain(self) -> None:
         """Waits until the sidecar answers ListGroups itself.
 
-        A request of a lost connection may reach the broker within a second. After that, the sidecar learns its effect
-        from a ListGroups reply of the broker.
+        A request of a lost connection may still reach the broker within a second. Afterwards, the sidecar learns the
+        request's effect from a ListGroups reply of the broker.
         """
         before = self.answers("ListGroups")
 

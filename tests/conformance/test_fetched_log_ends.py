@@ -23,7 +23,7 @@ from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.tools import CONSOLE_CONSUMER
 
 PARTITIONS = 2
-"""Seconds, less than the interval of the sidecar's own requests."""
+"""The number of partitions of each topic."""
 Step = Callable[[], object]
 Client = Callable[[Run, Path], AbstractContextManager[Step]]
 
@@ -45,7 +45,7 @@ class Stage:
         return self.sidecar.metric(f"group_sidecar_{name}", **labels)
 
     def seen_at(self, topic: str) -> frozenset[float]:
-        """Returns when the log ends of the topic's partitions were seen."""
+        """Returns the times at which the sidecar observed the log ends of the topic's partitions."""
         samples = self.sidecar.samples("group_sidecar_log_end_offset_timestamp_seconds")
         return frozenset(each.value for each in samples if each.labels["topic"] == topic)
 
@@ -129,7 +129,7 @@ def test_lag_from_fetch_replies(stage: Stage, client: Any, tmp_path: Path) -> No
 
 
 def test_lag_from_long_fetch_replies(stage: Stage, tmp_path: Path) -> None:
-    """The lag of an idle group is known also if each Fetch reply of a Java client is too long to be read whole."""
+    """The lag of an idle group is known even if each Fetch reply of a Java client is too long to be read whole."""
     follow(stage.anew(), java, tmp_path, "x" * 2 * MAX_WHOLE_FETCH_BYTES)
 
 

@@ -36,7 +36,7 @@ from tests.spark.segment_files import all_rows
 __all__ = ["spark"]  # pytest finds the imported fixtures.
 
 pytestmark = pytest.mark.timeout(900)
-"""Seconds. The first test waits for the cluster, for the whole scenario, and for Spark."""
+"""The timeout in seconds. The first test waits for the cluster, for the whole scenario, and for Spark."""
 
 MOMENTS = ("quiet", "damaged")
 Answers = dict[str, dict[str, Rows]]
@@ -146,7 +146,7 @@ def test_each_record_exists_once(fleet_story: FleetScenario, answers: Answers, m
 
 
 def test_lost_sidecar_is_silent(fleet_story: FleetScenario, answers: Answers) -> None:
-    """The fleet job reports the silence of each sidecar, and the lost sidecar is silent longest."""
+    """The fleet job reports the time since each sidecar's last record, and that of the lost sidecar is the longest."""
     last: dict[str, Timestamp] = {}
     for record in records(fleet_story.damaged.journals):
         sidecar = record.envelope.sidecar
@@ -191,7 +191,7 @@ def test_versions_give_the_same_tables(spark: SparkSession, fleet_story: FleetSc
 
 
 def as_single(record: Record) -> Record:
-    """Returns the record as version 1 of the contract has it."""
+    """Returns the record in the form of version 1 of the contract."""
     return replace(record, envelope=replace(record.envelope, version=VERSION))
 
 

@@ -27,7 +27,7 @@ from tests.spark.conftest import spark
 __all__ = ["spark"]  # pytest finds the imported fixtures.
 
 pytestmark = pytest.mark.timeout(900)
-"""Seconds. The first test waits for the cluster, for the whole scenario, and for Spark."""
+"""The timeout in seconds. The first test waits for the cluster, for the whole scenario, and for Spark."""
 
 
 @dataclass(frozen=True)

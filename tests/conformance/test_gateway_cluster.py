@@ -1,7 +1,7 @@
 """A cluster of three brokers behind one gateway. The clients' network reaches the gateway only.
 
-The clients run in a network namespace of their own. The brokers listen on the loopback of the machine, and advertise
-it. A client that gets one address of a broker cannot reach it.
+The clients run in a network namespace of their own. The brokers listen on the machine's loopback address, and advertise
+it. A client that got the address of a broker could not reach the broker.
 """
 
 import json
@@ -93,7 +93,7 @@ class Namespace:
         self._ip("netns", "delete", self._name)  # The links end with the namespace.
 
     def command(self, *command: str) -> list[str]:
-        """Returns the command that runs another one in the namespace."""
+        """Returns the command line that runs a command in the namespace."""
         return ["ip", "netns", "exec", self._name, *command]
 
     @staticmethod
@@ -128,7 +128,7 @@ class Stage(NamedTuple):
 
 
 def free_ports(count: int) -> int:
-    """Returns the number before `count` neighbouring ports, which were free just now."""
+    """Returns the number before the first of `count` consecutive ports that are free."""
     while True:
         [(_, first)] = free_addresses(1)
         if all(reserve(port) for port in range(first + 1, first + count)):
@@ -190,7 +190,7 @@ def fetched(address: Address, topic: Any, partition: int) -> FetchResponse:
 
 
 def test_fetch_at_another_broker_names_the_leader(stage: Stage) -> None:
-    """A broker that does not lead a partition tells its client the leader's address, which is the gateway's."""
+    """A Fetch reply of a broker that does not lead the partition has the leader's address at the gateway."""
     topic = stage.topic(PAIRS)
     for partition in topic.partitions:
         [other] = {1, 2, 3}.difference(partition.replica_nodes)
@@ -207,7 +207,7 @@ def leaders(stage: Stage) -> set[int]:
 
 
 def move_leaders_back(stage: Stage) -> None:
-    """Makes each first replica the leader again, while the present leaders run."""
+    """Makes the first replica of each partition the leader again, while the current leaders run."""
     admin = AdminClient({"bootstrap.servers": stage.bootstrap})
     places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 
@@ -231,7 +231,7 @@ def test_clients_survive_moved_leaders_and_lost_brokers(stage: Stage) -> None:
                 broker.start()
                 move_leaders_back(stage)
             stage.gateway.hand_over()
-            time.sleep(2)  # The clients go on at the successor.
+            time.sleep(2)  # The clients continue at the successor.
             output, _ = clients.communicate("stop\n", timeout=3 * GIVE_UP_SECONDS)
         finally:
             clients.kill()
@@ -253,7 +253,7 @@ def groups_of(stage: Stage) -> set[str]:
 
 
 def test_lost_bootstrap_broker_is_replaced(stage: Stage) -> None:
-    """While the bootstrap broker is down, another broker serves the clients that come to the bootstrap address."""
+    """While the bootstrap broker is down, another broker serves the clients of the bootstrap address."""
 
     def is_served() -> bool:
         try:
@@ -271,7 +271,7 @@ def test_lost_bootstrap_broker_is_replaced(stage: Stage) -> None:
 
 
 class Balancer(CopyingProxy):
-    """Connects each client to another broker than the one before."""
+    """A load balancer: connects each client to another broker than the previous client."""
 
     def __init__(self, at: Address, brokers: Sequence[KafkaBroker]) -> None:
         super().__init__(at, brokers[0].direct)

@@ -92,8 +92,8 @@ def outcome(outcomes: Outcomes, request: pytest.FixtureRequest) -> Outcome:
 
 
 def test_no_generation_exceeds_limit(outcome: Outcome) -> None:
-    """No generation has more joined members than the limit. Static members that did not rejoin do not count, as in
-    Kafka.
+    """No generation has more joined members than the limit, without static members that did not rejoin, which Kafka
+    does not count either.
     """
     assert len(outcome.sizes) > 1
     assert max(outcome.joined.values()) == outcome.limit

@@ -1,7 +1,7 @@
 """Unauthorized clients cannot keep others out of a limited group, with the broker's limit or with the sidecar's limit.
 
-The broker authorizes a join before it counts members. So its `group.max.size` accepts every authorized join, whatever
-unauthorized clients send meanwhile. The sidecar's limit must accept the same joins, and still hold.
+The broker authorizes a join before it counts members. So joins of unauthorized clients do not count for the broker's
+`group.max.size`. The sidecar's limit must accept the same joins, and no generation may exceed it.
 """
 
 from collections.abc import Callable, Iterator
@@ -105,7 +105,7 @@ ATTACKS: tuple[Attack, ...] = (refused, cut, unauthenticated)
 
 @contextmanager
 def under(attack: Attack, at: Address, group: str) -> Iterator[None]:
-    """Makes an attack on several connections at once, until the block ends."""
+    """Runs an attack on several connections at once until the block ends."""
     over, begun, failures = Event(), [Event() for _ in range(ATTACKERS)], list[BaseException]()
 
     def attacker(begins: Event) -> None:

@@ -43,7 +43,7 @@ class Stage:
         return self.ways[-1]
 
     def printed(self, *arguments: str, status: int = 0) -> str:
-        """Returns what a command prints. Runs it in this process, because a new one needs most of a second to start."""
+        """Returns the output of a command. Runs it in this process, because a new one would take most of a second."""
         done = CliRunner().invoke(groups_app, arguments, catch_exceptions=False)
         assert done.exit_code == status, done.output
         return done.stdout

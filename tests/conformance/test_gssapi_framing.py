@@ -39,7 +39,7 @@ class GssapiBroker(ScriptedBroker):
         self.tokens: list[bytes] = []
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """Serves one connection, which has a state of its own. The sidecar has connections too."""
+        """Serves one connection. Each has a state of its own, because the sidecar opens connections too."""
         await _Connection(self.tokens).serve(stream)
 
 

@@ -22,7 +22,7 @@ RESTARTS = 3
 SERVED_SECONDS = 1.5
 """How long the clients are served after a restart."""
 JUDGED_SECONDS = 150.0
-"""A client that bypasses the sidecar is found two minutes after the restart."""
+"""Seconds after the restart by which the sidecar would have found a client that bypasses it. It needs two minutes."""
 SETTINGS = {"answers": {"exclusive": True}, "limits": {"drain_seconds": 3}}
 PROTOCOLS = ("classic", "consumer")
 
@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 
 class Clients:
-    """A producer, and two consumers of a group of each protocol, which commit all the time.
+    """A producer, and two consumers in a group of each protocol. The consumers commit continuously.
 
     Attributes:
         rebalances: the rebalances that the consumers have noticed.
@@ -87,7 +87,7 @@ class Clients:
         self.rebalances.clear()
 
     def poll_for(self, seconds: float) -> None:
-        """Polls for so many seconds."""
+        """Polls for `seconds`."""
         until = time.monotonic() + seconds
         self.poll_until(lambda: time.monotonic() > until, seconds + 10)
 

@@ -31,7 +31,7 @@ __all__ = ["spark"]  # pytest finds the imported fixtures.
 INTERVAL_SECONDS = 0.5
 """Seconds between two snapshots in the journal."""
 DRAIN_SECONDS = 60
-"""Seconds that the predecessor waits for parked joins, which is longer than the test leaves them parked."""
+"""Seconds for which the predecessor waits for parked joins. The test leaves them parked for a shorter time."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Journal:
 
 
 class ParkedGroup:
-    """A group with one member, and another one whose join waits until the first one has joined again."""
+    """A group with one member, and a second member whose join is parked until the first member has joined again."""
 
     def __init__(self, stack: ExitStack, client: Client, name: str) -> None:
         self.name = name
@@ -76,7 +76,7 @@ class ParkedGroup:
         until(lambda: self._first.heartbeat() != 0, "the broker asks the first member to join again")
 
     def complete(self) -> None:
-        """Completes the rebalance over new connections, except that the parked join is answered on its old one."""
+        """Completes the rebalance over new connections. The reply to the parked join arrives on its old connection."""
         self._first.reconnect(self._client)
         self._first.send_join()
         for member in (self._second, self._first):
@@ -131,7 +131,7 @@ def journal(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Jo
 
 
 def test_each_record_is_written_once(journal: Journal) -> None:
-    """The numbers of each process's records have no gap. Folder and topic have the same records."""
+    """The numbers of each process's records have no gap, and folder and topic have the same records."""
     lines = journal.in_folder()
     assert sorted(lines) == sorted(journal.in_topic())
     numbers: dict[str, list[int]] = {}

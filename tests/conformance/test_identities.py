@@ -193,7 +193,7 @@ def test_answers_depend_on_the_certificate(identified: Identified) -> None:
 
 @pytest.mark.parametrize("user", ["alice", WRITER, "stranger"])
 def test_writing_needs_the_clients_own_right(identified: Identified, user: str) -> None:
-    """A client may write through the sidecar exactly if its subject may write."""
+    """A client may write through the sidecar exactly if the ACLs allow its certificate's subject to write."""
 
     def written(at: Address) -> str:
         producer, errors = Producer({**identified.settings(at, user), "enable.idempotence": False}), list[str]()
@@ -211,7 +211,7 @@ def test_writing_needs_the_clients_own_right(identified: Identified, user: str) 
 
 
 def test_refused_client_is_reported_with_its_principal(identified: Identified) -> None:
-    """The refusal of a policy has the principal that the broker's ACLs name: in the log, the JSON and the journal."""
+    """A policy's refusal has the principal that the broker's ACLs name in the log, the JSON and the journal."""
     principal = f"User:{subject(identified.certificates[WRITER])}"
     with identified.connect(identified.broker.sidecar, WRITER) as wire:
         assert wire.ask(joining("b"), 3).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389

@@ -34,8 +34,8 @@ def consumer(run: Run, group: str, topic: str, **settings: Any) -> Iterator[Kafk
     try:
         client.subscribe([run.name(topic)])
         # A consumer that joins before it knows the subscribed topic's partitions joins again when it learns them. If
-        # nobody polls while the second join completes, kafka-python 3.0.12 drops its result: it sends no heartbeats
-        # until it is expired.
+        # the test does not poll while the second join completes, kafka-python 3.0.12 drops the result. The consumer
+        # then sends no heartbeats, and its session expires.
         assert run.name(topic) in client.topics()
         yield client
     finally:

@@ -77,7 +77,7 @@ class Pair:
     def compare(self) -> None:
         """Asserts that all answers of both sidecars equal the brokers' answers.
 
-        The sidecar of a group's coordinator must answer locally after some time. The other sidecar must not.
+        The sidecar of a group's coordinator must answer locally after some time. The other sidecar must forward.
         """
         for group in GROUPS:
             for node, sidecar in enumerate(self.sidecars):

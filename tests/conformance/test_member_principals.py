@@ -94,7 +94,7 @@ def scene(broker: KafkaBroker, tmp_path: Path) -> Iterator[Scene]:
 
 
 def test_classic_members_have_their_users(scene: Scene) -> None:
-    """Each member's user is in the JSON, the timeline and the journal. After a restart, its next request shows it."""
+    """Each member's user is in the JSON, the timeline and the journal, after a restart from its next request on."""
     group = scene.run.name("classic")
     with (
         ClassicMember(scene.client(SASL_USER), group, scene.topic) as alice,

@@ -32,7 +32,7 @@ class Odd(NamedTuple):
         null: the length of the instance id. Clients write -1.
         bits: the bits above the 32nd bit in the fifth byte of each varint; None for the shortest varints.
         tags: the tagged fields of the request.
-        behind: bytes after the request.
+        behind: the bytes that follow the request's fields.
     """
 
     version: int
@@ -140,7 +140,7 @@ def fill(wire: Wire, group: str) -> None:
 
 @pytest.mark.parametrize("odd", ENCODINGS.values(), ids=ENCODINGS.keys())
 def test_broker_accepts_encoding(broker: KafkaBroker, odd: Odd) -> None:
-    """The broker accepts a join in each odd encoding. Without this, the test of the limit would prove nothing."""
+    """The broker accepts a join in each odd encoding, so the test of the limit is meaningful."""
     assert join(broker.direct, "read-by-the-broker", odd).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 

@@ -1,6 +1,6 @@
 """Odd group ids and odd joins: the sidecar's limit treats them as the broker's own limit does.
 
-Both limits are one member. So a request would pass if the sidecar took it for another group than the broker does.
+Both limits are one member. So a join would pass if the sidecar counted it for another group than the broker does.
 """
 
 import secrets
@@ -197,7 +197,7 @@ def test_join_cannot_be_disguised(strict_broker: KafkaBroker, limited: Address, 
 
 
 def test_too_long_join_closes_connection(limited: Address, suffix: bytes) -> None:
-    """A join longer than the inspected size closes the connection and adds no member. A broker would accept it."""
+    """A join longer than the inspected size closes the connection and adds no member, although a broker accepts it."""
     frames = [join(suffix, metadata=bytes(LARGE)), join(suffix), join(suffix, metadata=bytes(LARGE)), join(suffix)]
     assert [each if each in ("in", "closed") else "refused" for each in results(limited, *frames)] == [
         "closed",

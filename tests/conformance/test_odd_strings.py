@@ -1,4 +1,4 @@
-"""Strings that are not UTF-8 mean the same to the sidecar and the broker. Their replies are equal byte by byte.
+"""The sidecar decodes strings that are not UTF-8 as the broker does. Their replies are equal byte by byte.
 
 Kafka decodes malformed bytes as U+FFFD. So many byte strings name the same group, and its limit applies to all of them.
 """

@@ -67,7 +67,7 @@ STORED_IN_TRANSACTION = [
 
 
 class Way:
-    """A broker with topics, as a client sees it: either it has the limit itself, or its sidecar has the policy."""
+    """A broker with topics, and its address for clients. The broker has the limit, or a sidecar has the policy."""
 
     def __init__(self, address: Address) -> None:
         self.client = Client(address, Dialect.of(address))
@@ -140,7 +140,7 @@ class Stage:
         return results, seen
 
     def in_order(self, results: Told) -> Any:
-        """Returns an outcome, sorted for old brokers: they build replies from a hash map."""
+        """Returns an outcome, sorted if the broker is old, because old brokers build replies from a hash map."""
         return (
             results if self.ordered else sorted((topic, *each) for topic, partitions in results for each in partitions)
         )
@@ -283,7 +283,7 @@ def test_each_transactional_commit_version(stage: Stage) -> None:
                     committed=True,
                 )
                 until(lambda: way.client.ask(ending, 2).error_code == 0, "the transaction ends")
-            # An old broker drops all of a transaction's offsets if one was too long. Its log reports that.
+            # An old broker drops all offsets of a transaction if the metadata of one was too long, and logs an error.
             if way is stage.through or stage.ordered:
                 until(lambda: way.offsets(group) == STORED_IN_TRANSACTION, "the transaction's offsets are committed")
             return results, None
@@ -360,7 +360,7 @@ def test_kafka_python_gets_metadata_error(stage: Stage) -> None:
 
 
 def test_fully_refused_commit_gets_error_12(stage: Stage) -> None:
-    """If all partitions have too long metadata, the sidecar reports only this error, where a broker reports its own."""
+    """If all partitions have too long metadata, the sidecar reports only this error, although a broker reports more."""
     topics: Asked = [("a", [(0, LONG)]), ("z", [(0, LONG)])]
     results = [
         way.commit("none", topics, generation_id_or_member_epoch=5, member_id="m")

@@ -140,7 +140,7 @@ async def test_tls_listener_without_tls_set(secured: Secured, listener: str) -> 
 
 
 async def test_session_outlives_authentication(secured: Secured) -> None:
-    """The sidecar authenticates again before its session ends. Otherwise the broker would close the connection."""
+    """The sidecar authenticates again before its session ends, so the broker does not close the connection."""
     own = OwnConnection.model_validate({"sasl": sasl("PLAIN")})
     async with OwnCredentials(own).connect(Address(*secured.broker.sasl_direct)) as client:
         await keep_asking(client, 2.5 * SESSION_MS / 1000)
@@ -174,7 +174,7 @@ def own_token(secured: Secured, **source: str | Path) -> dict[str, Any]:
 
 
 async def test_token_from_file(secured: Secured, tmp_path: Path) -> None:
-    """The broker takes a token from a file, and refuses an expired one with its status."""
+    """The broker accepts a token that the sidecar reads from a file, and refuses an expired token with a status."""
     file = tmp_path / "token"
     own = own_token(secured, token_file=file)
     file.write_text(unsecured_token("sidecar"))
@@ -185,7 +185,7 @@ async def test_token_from_file(secured: Secured, tmp_path: Path) -> None:
 
 
 async def test_token_from_endpoint(secured: Secured, nursery: trio.Nursery) -> None:
-    """The broker takes a token that the sidecar gets by client credentials."""
+    """The broker accepts a token that the sidecar gets from an endpoint by client credentials."""
     endpoint = Endpoint({"access_token": unsecured_token("sidecar"), "token_type": "Bearer", "expires_in": 3600})
     url = f"http://{await at(nursery, endpoint.serve)}/token"
     own = own_token(secured, token_endpoint_url=url, client_id="sidecar", client_secret="secret")
@@ -194,7 +194,7 @@ async def test_token_from_endpoint(secured: Secured, nursery: trio.Nursery) -> N
 
 
 async def test_session_outlives_token(secured: Secured, nursery: trio.Nursery, tmp_path: Path) -> None:
-    """The sidecar authenticates again with a fresh token before its token expires, at which the broker would end the
+    """The sidecar authenticates again with a new token before its token expires, so the broker does not end the
     session.
     """
     file, seconds = tmp_path / "token", 3

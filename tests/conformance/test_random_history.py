@@ -1,8 +1,8 @@
 """Clients change groups in random ways. After each step, the sidecar's answers agree with the broker's answers.
 
 There are two runs. In the first, all clients connect through an `exclusive` sidecar, which must agree at once. In the
-second, some clients bypass the sidecar. Their changes arrive through the log, so an answer may be late. A question that
-the sidecar leaves to the broker agrees in any case.
+second, some clients bypass the sidecar. The sidecar learns of their changes from the log, so an answer may be late. The
+answer to a question that the sidecar forwards always agrees.
 """
 
 import secrets
@@ -48,7 +48,7 @@ from tests.kafka.transactions import Transaction
 EXAMPLES = settings().max_examples * 3 // 10
 STEPS = 25
 ANY = st.integers(0, 7)
-"""Selects a client. Drawn values must not depend on the broker, so an impossible step does nothing."""
+"""Draws the number of a client. Drawn values must not depend on the broker, so an impossible step does nothing."""
 CLASSIC_GROUPS = ("classic one", "classic two")
 CONSUMER_GROUP = "consumer"
 SHORT_MS = 300
@@ -133,7 +133,7 @@ class History(RuleBasedStateMachine):
 
     world: ClassVar[World]
     found: ClassVar[list[str]]
-    """The differences that were found. Hypothesis may not reproduce one, because a broker's timing varies."""
+    """The differences that were found. Hypothesis cannot always reproduce them, because a broker's timing varies."""
 
     @initialize()
     def begin(self) -> None:
@@ -327,7 +327,7 @@ class History(RuleBasedStateMachine):
         self.compare(ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False), 1)
 
     def teardown(self) -> None:
-        """Removes all members, and the groups as far as possible."""
+        """Removes all members, and the groups that the broker allows to delete."""
         for transaction in self.transactions:
             transaction.end(commit=False)
         for consumer in self.consumers:
@@ -343,7 +343,7 @@ class History(RuleBasedStateMachine):
             wire.__exit__(None, None, None)
 
     def compare(self, request: Struct, version: int) -> None:
-        """Asks both until they agree. Fails only if the broker gives the same answer before and after the sidecar."""
+        """Asks both until they agree. Fails only if the broker's answers before and after the sidecar's are equal."""
         started = time.monotonic()
         while True:
             before = in_order(self.direct.ask(request, version))

@@ -126,7 +126,7 @@ def test_same_versions_are_advertised(routes: Routes, version: int) -> None:
         return replace(reply, finalized_features_epoch=0)
 
     assert routes.compare(scenario).error_code == 0
-    assert epochs == sorted(epochs)  # The reply through the sidecar, which comes second, must not be older.
+    assert epochs == sorted(epochs)  # The second reply, through the sidecar, must not have an older epoch.
     assert (min(epochs) >= 0) is (version >= FEATURES_SINCE)
 
 

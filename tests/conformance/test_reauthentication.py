@@ -65,7 +65,7 @@ REFUSED = (58, f"Cannot change principals during re-authentication from User.{SA
     ],
 )
 def test_second_authentication(sasl_forms: SaslForms, first: str, second: str, user: str, expected: list[Any]) -> None:
-    """The broker takes the same user again, and refuses another user or mechanism. The client sees its replies."""
+    """The client gets the broker's replies, which accept the same user again and refuse another user or mechanism."""
 
     def scenario(run: Run) -> Any:
         with Wire(run.route.sasl) as wire:
@@ -76,8 +76,8 @@ def test_second_authentication(sasl_forms: SaslForms, first: str, second: str, u
 
 
 def test_hasty_authentication_is_refused(sasl_forms: SaslForms) -> None:
-    """Within a second, the broker refuses a third authentication and keeps the session. The sidecar then leaves the
-    questions of the connection to the broker.
+    """If the broker refuses a third authentication within a second and keeps the session, the sidecar forwards the
+    later questions of the connection.
     """
 
     def scenario(run: Run) -> Any:
@@ -110,7 +110,7 @@ def test_answers_continue_for_same_user(sasl_forms: SaslForms, mechanism: str) -
 
 
 def test_refused_user_gets_no_answer(sasl_forms: SaslForms) -> None:
-    """A question that follows the refused token of another user gets no answer, although the sidecar knows it."""
+    """A question after the refused token of another user gets no answer, although the sidecar knows the answer."""
     question = known_group(sasl_forms)
     with Wire(sasl_forms.broker.sasl_sidecar) as wire:
         log_in(wire)
@@ -126,7 +126,7 @@ def test_refused_user_gets_no_answer(sasl_forms: SaslForms) -> None:
 
 
 def test_expired_session_gets_no_answer(sasl_forms: SaslForms) -> None:
-    """The sidecar answers until the session's lifetime has passed. Then the broker closes the connection."""
+    """The sidecar answers until the session's lifetime has passed, and then the broker closes the connection."""
     question, answered = known_group(sasl_forms), 0
     with Wire(sasl_forms.broker.sasl_sidecar) as wire:
         log_in(wire)
@@ -147,7 +147,7 @@ def test_librdkafka_authenticates_again(sasl_forms: SaslForms) -> None:
     client = Consumer({**librdkafka_settings(run, "PLAIN"), **QUICK_CONSUMER, "group.id": run.name("group")})
 
     def repeated() -> float:
-        """Handshakes that were not the first of their connection."""
+        """Returns the number of handshakes that were not the first of their connection."""
         return sidecar.metric(HANDSHAKES, api="SaslHandshake") - sidecar.metric(OPENED)
 
     try:

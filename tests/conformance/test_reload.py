@@ -1,4 +1,4 @@
-"""Limits change while the sidecar runs in front of a real broker. Some files cannot be used."""
+"""Limits change while the sidecar runs in front of a real broker. Some of the settings files are invalid."""
 
 import json
 import secrets

@@ -19,7 +19,7 @@ from tests.kafka.sidecar_process import SidecarProcess
 PARTITIONS = 3
 RESTARTS = 3
 SERVED_SECONDS = 1.5
-"""How long the clients are served between two restarts."""
+"""Seconds for which the clients are served between two restarts."""
 
 
 class SteadyProducer:
@@ -27,7 +27,7 @@ class SteadyProducer:
 
     Attributes:
         sent: how many values were produced to each partition.
-        delivered: how many of them the broker acknowledged, in all.
+        delivered: the total number of values that the broker acknowledged.
         errors: the errors of deliveries.
     """
 
@@ -56,7 +56,7 @@ class SteadyProducer:
                     value = str(self.sent[partition])
                     self._producer.produce(self._topic, value, partition=partition, on_delivery=self._noted)
                     self.sent[partition] += 1
-                except BufferError:  # The sidecar is away, and the queue is full.
+                except BufferError:  # The queue is full, because the sidecar is down.
                     self._producer.poll(0.01)
             self._producer.poll(0)
             time.sleep(0.001)
@@ -102,10 +102,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 @pytest.mark.parametrize("idempotent", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_restarts_lose_nothing(broker: KafkaBroker, tmp_path: Path, idempotent: bool) -> None:
-    """No delivery fails, and the group consumes each value once, while the sidecar restarts under load.
+    """While the sidecar restarts under load, no delivery fails and the group consumes each value once.
 
-    Without idempotence the broker stores a value twice if its first request reached the broker and lost its reply. If
-    the client tries a request again, its values follow those of later requests. With idempotence all are in order.
+    Without idempotence, values may be out of order. The broker would also store a value twice if the reply to its first
+    request were lost.
     """
     sidecar = SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client)
     with sidecar:

@@ -68,7 +68,7 @@ def test_librdkafka_consumes_in_group(sasl_forms: SaslForms, mechanism: str) -> 
             client.subscribe([topic])
             [message] = poll_until([client], bool, "the value")
             client.commit(asynchronous=False)
-            asker = AdminClient(settings)  # Without a name it would be gone before its answer has come.
+            asker = AdminClient(settings)  # Without a reference, the client would be deleted before its answer arrives.
             described = asker.describe_consumer_groups([group])[group].result(GIVE_UP_SECONDS)
             return message.value(), described.state.name, [member.client_id for member in described.members]
         finally:
@@ -145,7 +145,7 @@ def test_java_describes_group(sasl_forms: SaslForms, mechanism: str, login: str,
 
 
 def test_kafka_3_9_takes_tokens(tmp_path: Path) -> None:
-    """Kafka 3.9 takes the tokens of a client and of the sidecar, which then answers the client."""
+    """Kafka 3.9 accepts the tokens of a client and of the sidecar, and the sidecar then answers the client."""
     with running_sasl_forms(tmp_path, "3.9.1") as old, Wire(old.broker.sasl_sidecar) as wire:
         log_in(wire, "OAUTHBEARER")
         wait_for_own_answer(old, wire, known_group(old))
@@ -157,7 +157,7 @@ def test_kafka_3_9_takes_tokens(tmp_path: Path) -> None:
 @each_mechanism
 @pytest.mark.parametrize("version", SENDERS)
 def test_raw_client_authenticates(sasl_forms: SaslForms, mechanism: str, version: int) -> None:
-    """Raw clients authenticate by frames or raw tokens. Their later requests get the broker's replies."""
+    """Raw clients authenticate by frames or raw tokens, and their later requests get the broker's replies."""
 
     def scenario(run: Run) -> Any:
         with Wire(run.route.sasl) as wire:
@@ -215,7 +215,7 @@ def test_delegation_token(sasl_forms: SaslForms, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("extension", "secret"), [("", "any"), (TOKEN_EXTENSION, "wrong")])
 def test_unknown_delegation_token_is_refused(sasl_forms: SaslForms, extension: str, secret: str) -> None:
-    """An id that is no user's name, or no token's, is refused directly and through the sidecar."""
+    """An unknown user name or token id is refused directly and through the sidecar."""
 
     def scenario(run: Run) -> Any:
         with Wire(run.route.sasl) as wire:

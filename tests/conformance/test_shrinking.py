@@ -1,4 +1,4 @@
-"""Groups are too large when a limit is set. Members are removed until the group fits, and all others continue."""
+"""Groups exceed a limit that is set later. The sidecar removes members until a group fits. The others continue."""
 
 import json
 import secrets
@@ -49,7 +49,7 @@ class Stage:
     def gathered(
         self, size: int, group: str = "", instances: Sequence[str | None] = ()
     ) -> Iterator[list[ClassicMember]]:
-        """Runs a Stable group of so many members, which connect directly to the broker."""
+        """Runs a Stable group of `size` members, which connect directly to the broker."""
         group = group or self.group
         with ExitStack() as stack:
             members = [

@@ -1,4 +1,4 @@
-"""A sidecar that starts late reads in the broker's log what happened before its start or bypassed it.
+"""A sidecar that starts late learns from the broker's log of changes before its start and of clients that bypass it.
 
 The sidecar is not `exclusive`, and clients send only questions through it. So its own answers come from the log.
 """
@@ -78,7 +78,7 @@ class Late:
         return own[-1]
 
     def becomes_own(self, group: str, expected: dict[int, int]) -> None:
-        """Waits until both report these offsets, because the log and markers arrive with a delay. Then calls `own`."""
+        """Waits until both report these offsets, because the log and markers have a delay. Then calls `own`."""
         question = OffsetFetchRequest(group_id=self.run.name(group), topics=None)
         for address in (self.broker.direct, self.sidecar.listen):
             self.sidecar.process.wait_until(partial(self._reports, address, question, expected))

@@ -1,4 +1,4 @@
-"""Real clients and a real broker with TLS on either side of the sidecar, on both, and past it.
+"""Real clients and a real broker with TLS on one side of the sidecar, on both sides, or from client to broker.
 
 One sidecar has four listeners before one broker:
 
@@ -39,7 +39,7 @@ RECORDS = [b"x" * size for size in (0, 1, 100, 20_000, 300_000)] * 4
 
 @dataclass(frozen=True)
 class Secured:
-    """The broker and the sidecar, with what clients need."""
+    """The broker and the sidecar, with the settings and certificates of clients."""
 
     broker: KafkaBroker
     sidecar: SidecarProcess
@@ -195,7 +195,7 @@ def groups_at(secured: Secured, listener: str) -> list[str]:
 
 
 def test_handshakes_are_counted_by_listener(secured: Secured) -> None:
-    """Handshakes are counted by listener and side. TLS that passes unread is counted apart."""
+    """Handshakes are counted by listener and side, and TLS that passes unread is counted apart."""
 
     def count(listener: str, side: str) -> float:
         return secured.sidecar.metric("group_sidecar_tls_handshakes_total", listener=listener, side=side)

@@ -1,4 +1,4 @@
-"""Topics are deleted and created again by clients that bypass the sidecar. It reports their ids as the broker does."""
+"""Clients that bypass the sidecar delete topics and create them again. The sidecar reports the broker's topic ids."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -125,7 +125,7 @@ def test_recreated_topic_id(stage: Stage) -> None:
 
 
 def test_deleted_topic_leaves_assignment(stage: Stage) -> None:
-    """A deleted topic disappears from the assignments that the sidecar reports, as from the broker's."""
+    """A deleted topic disappears from the assignments that the sidecar reports, as from those of the broker."""
     run = stage.run
     request = ConsumerGroupDescribeRequest(group_ids=(run.name("new"),), include_authorized_operations=False)
 

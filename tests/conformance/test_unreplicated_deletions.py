@@ -1,4 +1,4 @@
-"""Before Kafka 4.0 an offset is deleted before its tombstone is replicated. It stays deleted while a follower lags."""
+"""Before Kafka 4.0, the broker deletes an offset before the tombstone is replicated. The sidecar must agree with it."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ PROPERTIES = {
     "replica.lag.time.max.ms": "60000",
     "broker.session.timeout.ms": "60000",
 }
-"""A stopped follower counts as in sync for a minute."""
+"""Properties with which a stopped follower counts as in sync for a minute."""
 SECONDS = 5.0
 """Seconds during which the sidecar must report the same as the broker."""
 

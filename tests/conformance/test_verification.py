@@ -61,7 +61,7 @@ def test_verified_answers_agree(tmp_path: Path) -> None:
             questions += [(several, version) for version in (8, 9)]
         for request, version in questions:
             sidecar.process.wait_until(partial(answers, sidecar, request, version))
-        # The population's clients also send questions.
+        # The clients of the groups send questions too.
         sidecar.process.wait_until(lambda: sidecar.metric(VERIFIED) == sidecar.metric(ANSWERED))
         assert sidecar.metric(VERIFIED, result="agreed") >= len(questions), sidecar.process.tail()
         assert sidecar.metric(VERIFIED, result="different") == sidecar.metric(DISTRUSTED) == 0
@@ -84,8 +84,8 @@ def commit(address: Address, group: str, topic: str, offset: int, partition_inde
 
 
 def test_wrong_exclusive_setting_is_found(tmp_path: Path) -> None:
-    """Verification finds a wrong answer after a client bypassed an exclusive sidecar without the log, and the broker
-    answers from then on.
+    """Verification finds a wrong answer after a client bypassed an exclusive sidecar that does not read the log, and
+    the sidecar forwards from then on.
     """
     with verifying(tmp_path, offsets_log={"read": False}) as (broker, sidecar, run):
         group, topic = run.name("group"), create_topic(run, "topic")

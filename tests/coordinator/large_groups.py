@@ -56,7 +56,7 @@ def instance_id(number: int) -> str:
 def describe(
     manager: GroupMetadataManager, members: int, *, static: bool, state: GroupState = GroupState.STABLE
 ) -> Group:
-    """Applies the broker's description of a group with so many members. Returns the group."""
+    """Applies the broker's description of a group with this number of members. Returns the group."""
     described = tuple(
         DescribedMember(
             member_id=member_id(number),
@@ -143,7 +143,7 @@ def described_while_as_many_joins_were_lost(manager: GroupMetadataManager, membe
 
 
 def judged_while_as_many_joins_were_lost(manager: GroupMetadataManager, members: int) -> Iterator[None]:
-    """Reads the group's occupancy once per lost join, as a policy does for each join that it judges."""
+    """Reads the group's occupancy once for each lost join, as a policy does for each join that it judges."""
     for number in range(members):
         lose(manager, joining(number))
     yield
@@ -239,7 +239,7 @@ CASES: dict[str, Case] = {
 
 
 def instructions(case: Case, members: int) -> int:
-    """Returns the number of bytecode instructions of a case's step in a group of so many members."""
+    """Returns the number of bytecode instructions of a case's step in a group with this number of members."""
     counted = 0
 
     def count(frame: FrameType, event: str, _: object) -> Callable[..., Any]:

@@ -352,13 +352,13 @@ class Broker:
         return DeletableGroupResult(group_id=group_id, error_code=error)
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """A group as DescribeGroups v5 describes it."""
+        """Returns a group in the form of DescribeGroups v5."""
         return (self.groups.get(group_id) or ModelGroup(group_id, state=DEAD)).describe()
 
     # Time.
 
     def next_deadline(self) -> float:
-        """The time at which the next timer expires, or NEVER."""
+        """Returns the time at which the next timer expires, or NEVER."""
         return min((deadline for group in self.groups.values() for deadline, _ in self._timers(group)), default=NEVER)
 
     def tick(self, now: float) -> None:

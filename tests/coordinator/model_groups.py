@@ -102,7 +102,7 @@ class ModelGroup:
         return max((member.rebalance for member in self.members.values()), default=0.0)
 
     def static(self, instance_id: str | None) -> ModelMember | None:
-        """The member with an instance id, or None."""
+        """Returns the member with an instance id, or None."""
         return next((m for m in self.members.values() if instance_id and m.instance_id == instance_id), None)
 
     def accepts(self, member_id: str, max_size: int | None) -> bool:
@@ -115,7 +115,7 @@ class ModelGroup:
         return known is not None or len(self.members) < max_size
 
     def joined(self, member: ModelMember, *, roster: bool) -> JoinGroupResponse:
-        """The successful reply to a member's join. The leader's reply contains all members if `roster` is set."""
+        """Returns the successful reply to a member's join. The leader's reply has all members if `roster` is set."""
         members = tuple(
             JoinGroupMember(
                 member_id=m.member_id, group_instance_id=m.instance_id, metadata=dict(m.protocols)[self.protocol]
@@ -143,13 +143,13 @@ class ModelGroup:
         return set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
 
     def selected(self) -> str:
-        """The protocol with most votes: each member votes for its first protocol that all members support."""
+        """Returns the protocol with most votes. Each member votes for its first protocol that all members support."""
         firsts = (next(name for name, _ in m.protocols if name in self.common) for m in self.members.values())
         votes = Counter(firsts)
         return max(sorted(votes), key=lambda name: votes[name])
 
     def describe(self) -> DescribedGroup:
-        """The group as DescribeGroups v5 describes it, with members sorted by id."""
+        """Returns the group in the form of DescribeGroups v5, with members sorted by id."""
         settled = self.state == STABLE
         members = (
             DescribedGroupMember(
@@ -192,7 +192,7 @@ class ModelGroup:
         return OffsetDeleteResponse(error_code=ErrorCode.NONE, throttle_time_ms=0, topics=tuple(topics))
 
     def fetch(self) -> OffsetFetchResponse:
-        """The reply that contains all offsets, in the form of OffsetFetch v2 to v7."""
+        """Returns the reply with all offsets, in the form of OffsetFetch v2 to v7."""
         return OffsetFetchResponse(
             topics=tuple(
                 OffsetFetchResponseTopic(name=name, partitions=(_fetched_partition(partition, *stored),))
@@ -212,7 +212,7 @@ def _fetched_partition(partition: int, offset: int, epoch: int, metadata: str) -
 
 
 def committed(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The reply to a commit. Each partition has the same error code."""
+    """Returns the reply to a commit, with the same error code for each partition."""
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(

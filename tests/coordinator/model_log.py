@@ -50,7 +50,7 @@ class ModelLog:
         return len(self._history)
 
     def had(self, group_id: str, since: int) -> list[Offsets]:
-        """The offsets of a group after each write, from write number `since` on (the first write is number 1)."""
+        """Returns the offsets of a group after each write from number `since` on. The first write is number 1."""
         return [groups.get(group_id, {}) for groups in self._history[max(since - 1, 0) :]]
 
     def _append(self, key: bytes, value: bytes | None) -> None:
@@ -61,7 +61,7 @@ class ModelLog:
             self._written[key] = value
 
     def _records(self, group: ModelGroup) -> dict[bytes, bytes | None]:
-        """The records of a group by key. None for a group record that need not be written."""
+        """Returns the records of a group by key. A group record that need not be written is None."""
         records: dict[bytes, bytes | None] = {}
         for (topic, partition), encoded in group.offsets.items():
             offset, epoch, metadata = encoded
@@ -123,7 +123,7 @@ class Tail:
             self._asked_at = now
 
     def handle(self) -> None:
-        """The broker handles the Fetch that is in flight, if any."""
+        """Makes the broker handle the Fetch that is in flight, if there is one."""
         if self._asked_at is not None and self._told is None:
             self._told = self._log.entries[self._read.next_offset :]
             self._handled = self._log.writings
@@ -153,7 +153,7 @@ class Tail:
 def batch(
     base_offset: int, records: list[Entry], *, producer_id: int = -1, transactional: bool = False, control: bool = False
 ) -> bytes:
-    """An uncompressed record batch of format 2, with its checksum."""
+    """Returns an uncompressed record batch of format 2, with its checksum."""
     body = b"".join(_record(delta, key, value) for delta, (key, value) in enumerate(records))
     attributes = 0x10 * transactional | 0x20 * control
     checked: bytes = (

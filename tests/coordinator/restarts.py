@@ -1,4 +1,4 @@
-"""Restarts of the sidecar and of static members, for the tests of what the copy knows of the members' clients."""
+"""Restarts of the sidecar and of static members, for tests of the hosts and principals of members."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from group_sidecar.coordinator.manager import GroupMetadataManager
 from tests.coordinator.world import Client, World
 
 SIGNS = ("heartbeat", "commit", "sync", "join")
-"""The requests that show the client of a member."""
+"""The requests from which the copy learns the client of a member."""
 
 
 def restarted(world: World, **settings: Any) -> None:

@@ -1,11 +1,11 @@
-"""Runs to their end the jobs that visit all groups in slices."""
+"""Runs the background jobs that visit all groups in slices, until they end."""
 
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.facts import Fact
 
 
 def swept(manager: GroupMetadataManager, now: float) -> list[Fact]:
-    """Sweeps all groups and returns the facts in their order."""
+    """Sweeps all groups. Returns the facts in the order in which the sweep reports them."""
     return [fact for facts in manager.sweep(now) for fact in facts]
 
 

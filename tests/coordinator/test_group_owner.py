@@ -26,7 +26,7 @@ OWNED = {
 }
 """The classes whose attributes only `coordinator/state/` may change, by module."""
 OTHERS = frozenset({"self", "partition", "log"})
-"""Names of variables that never hold a group or a part of one, though their attributes have the same names."""
+"""Names of variables that never hold a group or a part of a group. Their attributes have the same names."""
 MUTATORS = frozenset(
     {"add", "append", "clear", "difference_update", "discard", "extend", "insert", "intersection_update", "pop"}
     | {"popitem", "remove", "setdefault", "symmetric_difference_update", "update"}
@@ -78,7 +78,7 @@ def _is_owned(node: ast.expr, attributes: frozenset[str]) -> bool:
 
 
 def _changed(node: ast.AST, attributes: frozenset[str]) -> ast.expr | None:
-    """Returns what of a group a node of the syntax tree changes; None where it changes nothing."""
+    """Returns the expression for the part of a group that a node of the syntax tree changes, or None."""
     if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
         target = node.value if isinstance(node, ast.Subscript) else node
         return node if _is_owned(target, attributes) else None
@@ -118,7 +118,7 @@ def test_only_rules_change_groups() -> None:
 
 
 def test_changing_calls_are_recognised() -> None:
-    """A call of a changing method is reported, on a group and on its parts. A query is not."""
+    """A call of a changing method on a group or on a part is reported, and a call of a query is not."""
     source = """
 group.touch(1)
 group.roster.record_departure(a)

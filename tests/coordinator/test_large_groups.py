@@ -14,7 +14,7 @@ Counted = dict[str, tuple[int, int]]
 
 @pytest.fixture(scope="module")
 def counted() -> Counted:
-    """The instructions of each case, in a group of few members and in a group of many."""
+    """The instructions of each case, in a group with few members and in a group with many."""
     ran = run_as_python(COUNTING)
     assert ran.returncode == 0, ran.stderr
     found: Counted = json.loads(ran.stdout)

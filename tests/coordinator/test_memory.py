@@ -1,4 +1,4 @@
-"""Creating and deleting very many groups leaves nothing behind that grows with their number.
+"""The creation and deletion of very many groups leaves no data in memory that grows with their number.
 
 To run with a million groups:
 
@@ -47,7 +47,7 @@ class Life:
             self.read([])
 
     def read(self, entries: list[Entry]) -> None:
-        """Reads these records, after which the log ends."""
+        """Reads these records and reaches the end of the log."""
         for first in range(0, len(entries), 100):
             some = entries[first : first + 100]
             for _ in self._log.replay(batch(self._written, some)):
@@ -58,7 +58,7 @@ class Life:
         self.manager.log.end_reached(0, self.now, self.now)
 
     def pass_by(self, names: list[str]) -> None:
-        """Creates groups, lists them and deletes them. Other groups are only named in requests and replies."""
+        """Creates groups, lists them and deletes them. Also applies requests and replies that name missing groups."""
         manager, now = self.manager, self.now
         committed = {("t", 0): CommittedOffset(1, 1, "", now)}
         manager.apply([OffsetsStored(group_id=name, sent_at=now, offsets=committed) for name in names], now)

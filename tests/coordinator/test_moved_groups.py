@@ -1,6 +1,6 @@
 """Rebalances after the broker has become the coordinator, with any order of joins, log and descriptions.
 
-If the copy cannot know a cause, it reports none. In no order does it report a wrong cause.
+The copy never reports a wrong cause. If it cannot know the cause, it reports UNKNOWN.
 """
 
 from itertools import combinations
@@ -44,7 +44,7 @@ def take_over(copy: Copy, leader_epoch: int = 5, *, serves: bool = True) -> None
 
 
 def cause(copy: Copy, number: int = 2) -> RebalanceCause:
-    """The leader joins again unchanged. Returns the cause of the rebalance that its join starts."""
+    """The leader joins again with the same metadata. Returns the cause of the rebalance that its join starts."""
     [started] = of(is_let_in(copy, sends_join(copy), number), RebalanceStarted)
     found: RebalanceCause = started.cause
     return found

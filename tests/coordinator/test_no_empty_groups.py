@@ -102,7 +102,7 @@ def test_unlisted_group_may_have_offsets() -> None:
 
 
 def test_empty_flag_controls_empty_groups() -> None:
-    """With the empty flag, an Empty group is described as Empty and listed. Otherwise it is described as Dead and not
+    """With the empty flag, an Empty group is described as Empty and listed, and otherwise described as Dead and not
     listed.
     """
     manager = old([offset(0, 5)]).manager

@@ -1,4 +1,4 @@
-"""Defects that the simulation has found. Each test is the shortest history that shows one of them."""
+"""Defects that the simulation has found. Each test is the shortest history that shows one defect."""
 
 from dataclasses import replace
 from typing import Any
@@ -53,10 +53,7 @@ def test_description_before_versions_are_known() -> None:
 
 
 def test_description_without_instance_ids_counts_no_join() -> None:
-    """A static member whose join is parked counts once, although a description shows it without its instance id.
-
-    Otherwise, a join that the broker accepts would be refused (seed 5 of the simulation).
-    """
+    """A static member whose join is parked counts once, although a description lacks its instance id (seed 5)."""
     world = World(Broker(initial_delay=3.0))
     world.manager.describes_instance_ids = True
     member = Client(world, "a", "g", "i")
@@ -68,7 +65,7 @@ def test_description_without_instance_ids_counts_no_join() -> None:
 
 
 def _forgotten_member(world: World, instance_id: str | None) -> Client:
-    """The copy forgets group g, whose only member goes on."""
+    """Returns the only member of group g, which the copy has forgotten."""
     member = Client(world, "a", "g", instance_id)
     world.gather(member)
     world.manager.forget_group_state("g", world.now())
@@ -92,7 +89,7 @@ def test_description_without_instance_ids() -> None:
 
 
 def _join_unseen(world: World, member: Client) -> list[Any]:
-    """A member joins with new metadata, and the copy does not see it. Returns the list that gets the reply."""
+    """Sends a member's join with new metadata past the copy. Returns the list that gets the broker's reply."""
     member.metadata = b"new"
     request = JoinGroupRequest(
         group_id="g",
@@ -110,10 +107,7 @@ def _metadata(world: World) -> dict[str, bytes]:
 
 
 def test_metadata_of_unseen_join() -> None:
-    """A sidecar starts between a member's join with new metadata and its sync (seed 44 of the simulation).
-
-    The copy gets the new metadata from the log.
-    """
+    """A sidecar that starts between a member's join with new metadata and its sync gets them from the log (seed 44)."""
     world = World(Broker())
     world.read_log()
     member = Client(world, "a", "g")
@@ -128,9 +122,8 @@ def test_metadata_of_unseen_join() -> None:
 
 
 def test_metadata_of_described_members() -> None:
-    """A description during the sync phase does not show metadata (seeds 74 and 84 of the simulation).
-
-    Metadata of the previous generation does not count until then.
+    """After a description during the sync phase, which lacks metadata, the copy does not answer with the metadata of
+    the previous generation (seeds 74 and 84).
     """
     world = World(Broker())
     leader, member = Client(world, "a", "g"), Client(world, "b", "g")
@@ -175,7 +168,7 @@ def test_metadata_of_logged_generation() -> None:
 
 
 def test_old_broker_has_no_instance_ids() -> None:
-    """The copy learns members from a broker that cannot describe instance ids."""
+    """The copy learns members from the descriptions of a broker whose version has no instance ids."""
     world = World(Broker())
     world.manager.describes_instance_ids = False
     member = _forgotten_member(world, None)
@@ -203,9 +196,9 @@ def test_instance_id_from_own_join() -> None:
 
 
 def test_late_record_of_described_group() -> None:
-    """The log shows a generation after the broker has described the rebalance that followed (seed 12).
+    """A group is in doubt if the log shows a generation after a description of the following rebalance (seed 12).
 
-    The description has no generation, so the copy cannot know which of the two is newer.
+    The description has no generation, so the copy cannot know whether the record or the description is newer.
     """
     world = World(Broker())
     world.read_log()
@@ -240,7 +233,7 @@ def test_uncertain_member_needs_description() -> None:
 
 
 def _send_commit(world: World, offset: int, partition: int = 0) -> Connection:
-    """A client without a membership sends a commit to group g. Returns its connection."""
+    """Sends a commit to group g from a client that is not a member. Returns the client's connection."""
     row = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
     topics = (OffsetCommitRequestTopic(name="t", partitions=(row,)),)
     connection = world.connect()
@@ -257,7 +250,7 @@ def _fetch(world: World) -> Connection:
 
 
 def _offsets(world: World) -> dict[tuple[str, int], int]:
-    """The offsets of group g that the copy would return. Empty if the copy leaves the question to the broker."""
+    """Returns the offsets of group g that the copy would answer; empty if the sidecar would forward the question."""
     view = world.view()
     if view.offsets_fallback_reason is not None:
         return {}
@@ -265,9 +258,9 @@ def _offsets(world: World) -> dict[tuple[str, int], int]:
 
 
 def test_reply_shows_commit_in_flight() -> None:
-    """A client reads a commit that has no reply yet, and nobody reads an older offset afterwards (seed 4).
+    """After a client has read a commit that has no reply yet, no client reads an older offset (seed 4).
 
-    The copy cannot adopt the reply, because another reply has changed the copy meanwhile.
+    The copy cannot use the reply to the read, because another reply has changed the copy meanwhile.
     """
     world = World(Broker())
     _send_commit(world, 7)
@@ -286,9 +279,9 @@ def test_reply_shows_commit_in_flight() -> None:
 
 
 def test_reply_shows_commit_before_log() -> None:
-    """A client reads a commit that neither a reply nor the log has shown yet. Nobody reads an older offset afterwards.
+    """After a client has read a commit that neither a reply nor the log has shown yet, no client reads an older offset.
 
-    The group is known, or the commit has created it.
+    The copy knows the group, or the commit has created the group.
     """
     for before in ({("t", 0): 7}, {}):
         world = World(Broker())
@@ -309,7 +302,7 @@ def test_reply_shows_commit_before_log() -> None:
 
 
 def test_reply_shows_deletion_before_log() -> None:
-    """A client reads all offsets without one whose deletion has no reply yet. Nobody reads that offset afterwards."""
+    """After a client has read all offsets without one whose deletion has no reply yet, no client reads that offset."""
     world = World(Broker())
     world.read_log()
     for partition in range(2):
@@ -330,9 +323,9 @@ def test_reply_shows_deletion_before_log() -> None:
 
 
 def test_late_reply_to_older_commit() -> None:
-    """The log has shown a newer commit before the reply to an older one arrives (seed 63).
+    """The reply to an older commit does not replace a newer commit that the log has already shown (seed 63).
 
-    The wire's copy of the newer commit has been dropped by then, because the log contains that commit.
+    The copy has dropped the newer offset that it saw on the wire, because the log contains that offset.
     """
     world = World(Broker())
     world.read_log()
@@ -349,7 +342,7 @@ def test_late_reply_to_older_commit() -> None:
 
 
 def test_late_reply_to_deletion() -> None:
-    """The log has shown a commit before the reply to an older deletion of the same offset arrives."""
+    """The reply to an older deletion does not remove a commit of the same offset that the log has already shown."""
     world = World(Broker())
     world.read_log()
     _send_commit(world, 6, 1)

@@ -41,7 +41,7 @@ CLIENTS = (("a", "g", None), ("b", "g", None), ("c", "g", "i"), ("d", "g", "i"),
 numbers = st.integers(0, len(CLIENTS) - 1)
 groups = st.sampled_from(GROUPS)
 SETTLE_SECONDS = 5.0
-"""Replaces the time for which commits and members may be unexplained. The runs are shorter than the real time."""
+"""Replaces the product's constant of this name, because the runs are shorter than the real time."""
 
 
 Offsets = dict[tuple[str, int], tuple[int, int, str | None]]
@@ -81,7 +81,7 @@ class Copy(RuleBasedStateMachine):
         self.admins = [self.world.connect(), self.world.connect()]
 
     def read_log(self) -> None:
-        """Begins to read the log. It is judged from its first end on, because the broker always led the partition."""
+        """Begins to read the log. The copy judges it from its first end on, because the broker always led it."""
         self.world.read_log(eager=self.eager)
         for _, partition in self.world.manager.log.partitions:
             partition.loaded_at = NEVER
@@ -234,7 +234,7 @@ class Copy(RuleBasedStateMachine):
 
     @invariant()
     def reason_names_the_missing_statement(self) -> None:
-        """Classic groups and their list are NOT_EXCLUSIVE in each shared copy, and in no copy that may answer."""
+        """Asserts that groups and the list are NOT_EXCLUSIVE in each copy that is not exclusive, and in no other."""
         if not hasattr(self, "world"):
             return
         now, manager = self.world.now(), self.world.manager
@@ -292,7 +292,7 @@ def _agree(view: GroupView, world: World) -> None:
 
 
 def _has_true_principals(view: GroupView, world: World) -> None:
-    """Asserts that each member has the principal of the request that showed its host, and else none."""
+    """Asserts that each member has the principal of the request that showed its host, or no principal."""
     group = world.manager.group_metadata_cache.get(view.group_id)
     members = group.members if group else {}
     assert {each.member_id: each.principal for each in view.members} == {
@@ -322,7 +322,7 @@ def _offsets(view: GroupView) -> Offsets:
 
 
 class Followed(Copy):
-    """As Copy, with the log."""
+    """Like Copy, but the copy also reads the log."""
 
     reads_log = True
 
@@ -343,9 +343,9 @@ class Followed(Copy):
 
 
 class Around(Followed):
-    """As Followed, while other clients bypass the sidecar and change groups.
+    """Like Followed, but other clients bypass the sidecar and change groups.
 
-    The copy is then as late as the log: it has at least the state that the broker had at the last Fetch.
+    The copy must have at least the state that the broker had at the last Fetch of the log.
     """
 
     exclusive = False
@@ -381,7 +381,7 @@ class Calm(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3))
     def join(self, number: int) -> None:
         client = self.clients[number]
-        if not any(True for _ in client.connection.exchanges()):  # No client joins again before its reply.
+        if not any(True for _ in client.connection.exchanges()):  # No client joins again before it has its reply.
             client.metadata += b"!"
             client.join()
 
@@ -392,8 +392,8 @@ class Calm(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3), version=st.sampled_from((0, 3)))
     def leave(self, number: int, version: int) -> None:
         client = self.clients[number]
-        # An id that was only issued leaves a doubt. So does a leave whose reply arrives after that of a join two
-        # generations later. The broker is asked then.
+        # The leave of an id that was only issued leaves a doubt. So does a leave whose reply arrives after that of a
+        # join two generations later. In these cases the sidecar asks the broker.
         if client.synced and not any(True for _ in client.connection.exchanges()):
             client.leave(version)
             client.forget()

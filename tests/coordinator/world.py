@@ -1,7 +1,7 @@
 """Connects clients, the model of a broker and the copy. A test moves every request and every reply.
 
-The copy sees a request when the client sends it, and a reply when the reply is delivered. The module does not decide
-what the copy should contain.
+The copy sees a request when the client sends it, and a reply when the reply is delivered. The module does not check the
+copy's contents.
 """
 
 from collections import deque
@@ -201,7 +201,7 @@ class World:
                 self.deliver(connection)
 
     def gather(self, *clients: "Client", steps: int = 6) -> None:
-        """Lets the clients take `steps` steps each, and settles all connections after each step."""
+        """Makes each client send its next request, and settles all connections. Repeats this `steps` times."""
         for _ in range(steps):
             for client in clients:
                 client.go_on()
@@ -259,24 +259,24 @@ class World:
         self.facts += swept(self.manager, self.now())
 
     def view(self, group_id: str = "g") -> GroupView:
-        """The copy's current view of a group."""
+        """Returns the copy's current view of a group."""
         return self.manager.view(group_id, self.now())
 
     def awaiting(self, group_id: str = "g") -> frozenset[str]:
-        """The member ids whose joins the copy considers parked, or the request's token if the member has no id yet."""
+        """Returns the member ids of the joins that the copy counts as parked; a request's token in place of no id."""
         return self.manager.group_metadata_cache[group_id].parked_ids
 
     def lacking(self, group_id: str = "g") -> tuple[FallbackReason | None, FallbackReason | None]:
-        """The fallback reasons of a group and of its offsets. None where the copy is complete."""
+        """Returns the fallback reasons of a group and of its offsets. A reason is None if the copy is complete."""
         view = self.view(group_id)
         return view.fallback_reason, view.offsets_fallback_reason
 
     def listing(self) -> FallbackReason | None:
-        """The fallback reason for a list of all groups, or None if the copy is complete."""
+        """Returns the fallback reason for a list of all groups, or None if the copy is complete."""
         return self.manager.listing_fallback_reason(self.now())
 
     def ask(self, connection: Connection, request: Struct, version: int) -> None:
-        """Sends a request with the change numbers that the sidecar attaches to reads that it forwards to the broker."""
+        """Sends a question as the sidecar forwards it: with the numbers of the copy's changes so far."""
         as_of = {group: self.manager.changes_of(group) for group in ("g", "h")}
         self.send(connection, request, version, "asker", as_of=as_of, note_count=self.manager.note_count)
 
@@ -353,7 +353,7 @@ class Client:
         self.send(self.beat(), 3)
 
     def beat(self) -> HeartbeatRequest:
-        """The client's Heartbeat request."""
+        """Returns the client's Heartbeat request."""
         return HeartbeatRequest(
             group_id=self.group_id,
             generation_id=self.generation,
@@ -422,7 +422,7 @@ LOST_ID = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.
 def commit_of(
     group_id: str, partition: int, offset: int, generation: int = -1, member_id: str = "", instance: str | None = None
 ) -> OffsetCommitRequest:
-    """A commit of one offset of topic "t". With the default values it comes from no member."""
+    """Returns a commit of one offset of topic "t". With the default values it comes from no member."""
     committed = OffsetCommitRequestPartition(
         partition_index=partition, committed_offset=offset, committed_leader_epoch=3, committed_metadata=None
     )
@@ -440,7 +440,7 @@ def _touches_members(exchange: Exchange) -> bool:
 
 
 def asks_about(exchange: Exchange) -> tuple[str, ...]:
-    """The ids of the groups that a request names; empty for ListGroups."""
+    """Returns the ids of the groups that a request names; empty for ListGroups."""
     request = exchange.request
     if isinstance(request, DeleteGroupsRequest):
         return request.groups_names

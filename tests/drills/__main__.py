@@ -12,7 +12,7 @@ from tests.matrix.rows import ROWS
 
 
 def main() -> int:
-    """Returns 1 if a record of a producer was not delivered."""
+    """Runs the drills. Returns 1 if a record of a producer was not delivered."""
     parser = argparse.ArgumentParser(prog="python -m tests.drills", description=__doc__)
     parser.add_argument("--client", action="append", choices=KINDS, help="a kind of client; default: all six")
     parser.add_argument("--route", action="append", choices=(DIRECT, THROUGH), help="a route; default: both")

@@ -23,7 +23,7 @@ _SETTLED_SECONDS = 2.0
 
 
 def own_librdkafka() -> Row:
-    """Returns the row of librdkafka with the project's own packages, which need no further download."""
+    """Returns the row of librdkafka that runs with the project's own packages. It downloads nothing."""
     program = Program((sys.executable, str(SOURCES / "python" / "librdkafka.py")))
     return replace(ROWS["librdkafka"], prepare=lambda: program)
 
@@ -65,7 +65,7 @@ class StayingGroup:
 
     @property
     def events(self) -> list[Event]:
-        """What its members have reported so far."""
+        """The events that the members have reported so far."""
         return events_in(self.process.log.read_text("utf-8", "replace"))
 
     def wait_until_settled(self) -> None:

@@ -1,4 +1,4 @@
-"""What the members of a group reported, and the generations of groups in the broker's log."""
+"""Reads the reports of a group's members, and the generations of groups from the broker's log."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ class Event:
         at: seconds since the epoch.
         member: the number of the member in its program.
         partitions: the partitions of which the member has read records.
-        error: the error that the member has shown; empty if it has read records.
+        error: the error that the member has reported; empty if it has read records.
     """
 
     at: float
@@ -42,12 +42,12 @@ def events_in(output: str) -> list[Event]:
 
 @dataclass(frozen=True)
 class Noticed:
-    """What the clients of one group noticed during one restart of everything.
+    """The effects on the clients of one group while all sidecars or all brokers restart once.
 
     Attributes:
         rebalances: how many generations the broker began.
         idle_seconds: the longest time in which the group read no record of some partition.
-        errors: how often each error was shown.
+        errors: how often the clients reported each error.
     """
 
     rebalances: int
@@ -68,7 +68,7 @@ def idle_seconds(events: Iterable[Event], partitions: Sequence[int], start: floa
 
 
 def errors(events: Iterable[Event], start: float, end: float) -> dict[str, int]:
-    """Returns how often each error was shown within a window."""
+    """Returns how often the clients reported each error within a window."""
     found: dict[str, int] = {}
     for event in events:
         if event.error and start <= event.at <= end:

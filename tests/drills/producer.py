@@ -1,4 +1,4 @@
-"""A producer that writes to each partition all the time."""
+"""A producer that writes to each partition at a steady rate."""
 
 import threading
 from typing import Self
@@ -31,7 +31,7 @@ class SteadyProducer:
                 for partition in range(self._partitions):
                     self._producer.produce(self._topic, b"value", partition=partition, on_delivery=self._noted)
                 self._producer.poll(0)
-        except BufferError as error:  # The producer's queue is full, because nothing is acknowledged for long.
+        except BufferError as error:  # The producer's queue is full, because no record was acknowledged for long.
             self.errors.append(str(error))
         left = self._producer.flush(GIVE_UP_SECONDS)
         if left:

@@ -15,7 +15,7 @@ from tests.kafka.processes import GIVE_UP_SECONDS, host_port
 from tests.kafka.sidecar_process import SidecarProcess
 
 BETWEEN_SECONDS = 3.0
-"""The pause after each restart, as a cautious operator makes it."""
+"""The pause in seconds after each restart, like that of a cautious operator."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def hand_over_sidecars(fleet: Fleet) -> None:
 def restart_brokers(fleet: Fleet) -> None:
     """Stops each broker in order and starts it again. Waits until its replicas are in sync again.
 
-    After the last one, each partition moves back to its preferred leader, as Kafka's `auto.leader.rebalance.enable`
-    does within five minutes. Otherwise the broker that restarted last would lead nothing.
+    After the last restart, moves each partition back to its preferred leader, as Kafka's `auto.leader.rebalance.enable`
+    does within five minutes. Otherwise the broker that restarted last would lead no partition.
     """
     for broker in fleet.brokers:
         broker.stop()

@@ -23,12 +23,12 @@ TOPIC, PARTITIONS = "drill", 6
 DIRECT, THROUGH = "direct", "sidecars"
 _UNDISTURBED_SECONDS = 10.0
 _AFTERWARDS_SECONDS = 10.0
-"""Seconds after the last restart that still count: a session that was lost expires within them."""
+"""Seconds after the last restart whose events still count. A lost member's session expires within this time."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one kind of client noticed in one drill.
+    """The result of one drill for one kind of client.
 
     Attributes:
         drill: the name of the drill.

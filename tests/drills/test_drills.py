@@ -1,4 +1,4 @@
-"""The short form of a drill: one broker, one sidecar that hands over, and a group of librdkafka."""
+"""Tests the short form of a drill: one broker, one sidecar that hands over, and a group of librdkafka."""
 
 from pathlib import Path
 
@@ -11,17 +11,15 @@ from tests.drills.run import PARTITIONS, TOPIC, drilled, fleet_of, make_topic, s
 from tests.kafka.broker import KafkaBroker
 
 _IDLE_SECONDS = 8.0
-"""A busy machine may delay a member by seconds. The session of a member that lost its group expires after 10 s."""
+"""The maximum time without records. A busy machine may delay a member by seconds. A lost member's session expires only
+after 10 s."""
 _NOTICE = "_ALL_BROKERS_DOWN"
-"""librdkafka reports this to the application whenever a client has lost its only open connection, and reconnects."""
+"""librdkafka reports this error whenever a client has lost its only open connection. It then reconnects."""
 
 
 @pytest.mark.timeout(200)
 def test_hand_over_causes_no_rebalance(tmp_path: Path) -> None:
-    """While a sidecar hands over to its successor, a group of librdkafka goes on, without a rebalance.
-
-    The old sidecar closes each connection when no reply is outstanding, so no request fails.
-    """
+    """While a sidecar hands over to its successor, a group of librdkafka clients continues without a rebalance."""
     with KafkaBroker(tmp_path / "broker") as broker:
         broker.wait_for_coordinator()
         make_topic(Fleet([broker]))

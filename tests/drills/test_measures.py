@@ -1,4 +1,4 @@
-"""The evaluation of what clients report."""
+"""Tests the evaluation of the clients' reports."""
 
 import pytest
 
@@ -14,7 +14,7 @@ a line of a logger
 
 
 def test_events_leave_out_other_lines() -> None:
-    """Lines of a logger and a line that is not finished yet are no events."""
+    """Lines of a logger and a line that is not complete yet give no events."""
     assert events_in(_OUTPUT) == [Event(10.0, 0, (0, 1)), Event(10.5, 1, error="it broke")]
 
 
@@ -32,13 +32,13 @@ def test_events_leave_out_other_lines() -> None:
 def test_idle_seconds_are_those_of_the_worst_partition(
     reads: list[tuple[float, tuple[int, ...]]], expected: float
 ) -> None:
-    """The window from 0 to 10 is searched for the longest time without a record of one of two partitions."""
+    """The result is the longest time without a record of one of two partitions in the window from 0 to 10."""
     events = [Event(at, 0, partitions) for at, partitions in reversed(reads)]
     assert idle_seconds(events, (0, 1), 0.0, 10.0) == expected
 
 
 def test_errors_are_counted_within_the_window() -> None:
-    """Equal errors are counted together. Errors before and after the window do not count."""
+    """Equal errors within the window are counted together, and errors before and after the window are not counted."""
     events = [Event(at, 0, error=text) for at, text in ((1, "old"), (2, "a"), (3, "b"), (4, "a"), (6, "new"))]
     assert errors(events, 2, 5) == {"a": 2, "b": 1}
 

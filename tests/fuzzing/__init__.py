@@ -6,7 +6,7 @@ inputs to start from, and `check` runs one input and raises if an invariant does
 - `__main__`: the command line; runs each target in a process of its own
 - `fuzzing_process`: that process; runs Python sources under atheris
 - `other_build`: a second process that runs the compiled modules, so that both results can be compared
-- `target`, `all_targets`: what a target is, and the list of targets
+- `target`, `all_targets`: the class of targets, and the list of targets
 - `input_bytes`: takes numbers and pieces from an input
 - `log_lines`: collects the errors that the sidecar logs
 - `sessions`, `session_scripts`: both directions of a client connection, with the real dispatcher
@@ -15,7 +15,7 @@ inputs to start from, and `check` runs one input and raises if an invariant does
 - `record_batches`, `compressed_data`: record batches and compressions
 - `offsets_topic`: keys and values of `__consumer_offsets`
 - `offsets_log`: any records of `__consumer_offsets`, merged into the copy of the coordinator
-- `proxy_headers`, `client_hellos`, `tls_records`: what comes before Kafka on a connection
+- `proxy_headers`, `client_hellos`, `tls_records`: the bytes before the first Kafka request on a connection
 - `configuration`: files for `group-sidecar check-config`
 - `admin_http`: the admin port's HTTP
 - `journal_lines`: lines of the journal

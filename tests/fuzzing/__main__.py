@@ -1,4 +1,4 @@
-"""Fuzzes targets, each for some time, and reports what was found.
+"""Fuzzes targets, each for some time, and reports violations.
 
     python -m tests.fuzzing                          # all targets, a minute each
     python -m tests.fuzzing sessions --seconds 3600
@@ -49,7 +49,8 @@ def fuzz(target: Target, seconds: int) -> bool:
         each.mkdir(parents=True, exist_ok=True)
     for data in target.inputs():
         (seeds / hashlib.sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
-    words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words()) or '"\\x00"\n')  # It may not be empty.
+    # libFuzzer refuses an empty dictionary.
+    words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words()) or '"\\x00"\n')
     command = [
         *(sys.executable, "-m", "tests.fuzzing.fuzzing_process", target.name),
         *(f"-max_total_time={seconds}", f"-timeout={INPUT_SECONDS}", f"-rss_limit_mb={MEMORY_MB}"),
@@ -70,7 +71,7 @@ def fuzz(target: Target, seconds: int) -> bool:
 
 
 def _escaped(word: bytes) -> str:
-    """Returns a word as libFuzzer's dictionaries have it."""
+    """Returns a word in the escaped form of libFuzzer's dictionaries."""
     return "".join(chr(each) if 32 <= each < 127 and each not in b'"\\' else f"\\x{each:02x}" for each in word)
 
 
@@ -85,7 +86,7 @@ def _summary(name: str, output: str) -> str:
 
 
 def _useful_lines(output: str) -> list[str]:
-    """Returns the lines that are no progress and no stack of libFuzzer."""
+    """Returns the output without libFuzzer's lines about its progress and its own stack."""
     return [line for line in output.splitlines() if not re.match(r"#\d+\s|stat::|INFO:|    #\d|MS: |0x", line)]
 
 

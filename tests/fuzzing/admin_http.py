@@ -1,7 +1,7 @@
-"""Target: the HTTP of the admin port, with the real application, over streams in memory.
+"""Target: the admin port's HTTP server with the real application, over streams in memory.
 
-An input is a size of pieces and the bytes of a client. h11 parses HTTP, and the target adds the limits, the paths and
-the parameters of the port.
+An input is a size of pieces and the bytes of a client. h11 parses HTTP. The sidecar's own code checks the limits, the
+paths and the parameters.
 
 - No exception leaves the connection, and no request fails with status 500.
 - The replies are valid HTTP, and at most as many as requests were sent.

@@ -1,10 +1,10 @@
 """Target: the ClientHello and the server name in it (SNI).
 
-An input is a size of pieces, a byte of flags, and the bytes of a client. By a flag, the lengths of the record and of
-the message are made correct.
+An input is a size of pieces, a byte of flags, and the bytes of a client. A flag makes the lengths of the record and of
+the message correct.
 
-- No exception, and pieces of any size give the same.
-- A reader that is not complete holds at most so many bytes as a ClientHello may have.
+- No exception is raised, and pieces of any size give the same result.
+- A reader that waits for more bytes holds at most the maximum size of a ClientHello.
 - If OpenSSL reads a name from the same bytes, the reader reads the same name. Otherwise a client could resume a session
   of one name and ask for another name.
 """
@@ -46,7 +46,7 @@ def check(data: bytes) -> object:
 
 
 def _with_lengths(content: bytes) -> bytes:
-    """Makes the input one record with one message."""
+    """Returns the input as one record with one message: writes the correct lengths into it."""
     if len(content) < 9 or len(content) > 16_384:
         return content
     message = content[5:6] + (len(content) - 9).to_bytes(3, "big") + content[9:]
@@ -59,7 +59,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _name_for_openssl(content: bytes) -> str | None:
-    """Returns the name that OpenSSL reads, or None if it reads none or refuses the bytes before."""
+    """Returns the name that OpenSSL reads, or None if OpenSSL reads no name or refuses the bytes before the name."""
     names: list[str | None] = []
 
     def named(_: ssl.SSLObject, name: str | None, __: ssl.SSLContext) -> int:

@@ -1,10 +1,10 @@
 """Target: decompression in each of Kafka's compression codecs.
 
-An input is a codec, a byte of flags, and bytes. By a flag, the bytes are compressed first and one byte is changed, so
-that inputs get beyond the first header.
+An input is a codec, a byte of flags, and bytes. With a flag, the target compresses the bytes and changes one byte of
+the result, so that the decompression gets beyond the first header.
 
-- Only DecodeError.
-- The result is not longer than the limit, and does not depend on the limit otherwise.
+- Only DecodeError is raised.
+- The result is not longer than the limit. A limit of exactly its length gives the same result.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def check(data: bytes) -> object:
 
 
 def _decompressed(codec: Codec, content: bytes, limit: int) -> bytes | None:
-    """Returns the content, or None if there is none within the limit."""
+    """Returns the decompressed content, or None after a DecodeError."""
     try:
         return decompress(codec, content, limit)
     except DecodeError:

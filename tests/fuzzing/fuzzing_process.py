@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def use_sources() -> None:
-    """Lets this process import only the Python sources of the package."""
+    """Makes this process import only the Python sources of the package, and no compiled modules."""
 
     def sources(folder: str) -> FileFinder:
         if ROOT / "group_sidecar" in Path(folder).parents:

@@ -22,7 +22,7 @@ class InputBytes:
         return self._data[start : self._at]
 
     def piece(self) -> bytes:
-        """Returns a piece that follows its length, a number of two bytes."""
+        """Reads a length of two bytes. Returns as many of the bytes after it."""
         return self.take(self.number(2))
 
     def rest(self) -> bytes:

@@ -42,7 +42,7 @@ def check(data: bytes) -> object:
 
 
 def seeds() -> Iterator[bytes]:
-    """A line of each kind, and lines that are none."""
+    """A line of each kind, and lines that are not journal lines."""
     for name, kind in KINDS.items():
         cells = {**_cells(), "kind": name}
         fields = ",".join(f'"{each}":{cells.get(each, 1)!r}'.replace("'", '"') for each in _names(kind))

@@ -1,4 +1,4 @@
-"""Collects what the sidecar logs while a target runs."""
+"""Collects the errors that the sidecar logs while a target runs."""
 
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager

@@ -5,8 +5,8 @@ An input is the index of a message, a version, and a body.
 - Any body gives a message or a DecodeError that names the message and the version.
 - A decoded message can be encoded, and then decodes to the same message. Encoding that message gives the same bytes.
   A message whose text was not UTF-8 may become too long to encode.
-- The generated reader and the slow layout decode the same.
-- A bound on elements changes nothing but the error.
+- The generated reader and the slow layout decode the same message.
+- A limit on the number of elements gives the same message or an error.
 """
 
 from collections.abc import Iterator

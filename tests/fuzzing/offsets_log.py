@@ -1,9 +1,9 @@
 """Target: any records of `__consumer_offsets`, read and merged into the copy of the coordinator.
 
-An input is a list of records: a byte of flags, a key and a value. By the flags, a value is a tombstone, a record
-belongs to a transaction, or a transaction ends.
+An input is a list of records: a byte of flags, a key and a value. The flags make a record a tombstone, a part of a
+transaction, or the end of a transaction.
 
-- No exception but DecodeError, which makes the sidecar read the partition again.
+- Only DecodeError is raised, which makes the sidecar read the partition again.
 - The offsets of each group are the same whether records are merged one by one or all together.
 - Views can be made at any time.
 """
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
     value: bytes
 
     def to_bytes(self) -> bytes:
-        """Returns the part of an input that gives this record."""
+        """Returns the bytes of an input for this record."""
         return bytes((self.flags,)) + piece(self.key) + piece(self.value)
 
 
@@ -81,7 +81,7 @@ def _read(entries: list[Entry], *, merged_each: bool) -> dict[str, Any] | str:
 def _decoded(
     offsets: Mapping[TopicPartition, CommittedOffset], partition: TopicPartition
 ) -> tuple[int, str | None] | None:
-    """Returns an offset and its metadata, or None if the log's value cannot be decoded, as of a later Kafka."""
+    """Returns an offset and its metadata; None if the value cannot be decoded, like that of a later Kafka version."""
     try:
         return offsets[partition].offset, offsets[partition].metadata
     except DecodeError:

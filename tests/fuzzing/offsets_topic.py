@@ -2,10 +2,10 @@
 
 An input is a key after its length, and a value.
 
-- Keys: only UnknownKeyType and DecodeError. A decoded key encodes and decodes to the same key.
-- Values: only DecodeError, and the same round trip. The reader of offsets that is written by hand accepts the same
-  values as the declaration, and reads the same.
-- Many equal offsets, encoded column by column, give the rows that are encoded one by one.
+- Keys: only UnknownKeyType and DecodeError are raised. A decoded key encodes and decodes to the same key.
+- Values: only DecodeError is raised. A decoded value encodes and decodes to the same value. The handwritten reader of
+  offsets agrees with the declared structure, except that it ignores damaged tagged fields.
+- Rows that are encoded column by column equal the rows that are encoded one by one.
 """
 
 from collections.abc import Callable, Iterator
@@ -93,7 +93,7 @@ def _check_offset(declared: Any, value: bytes) -> None:
         require(isinstance(declared, str), f"only the declaration accepts an offset: {by_hand}")
         return
     if isinstance(declared, str):
-        # The reader by hand ignores tagged fields, also damaged ones.
+        # The handwritten reader ignores tagged fields, also damaged ones.
         require(value[:2] == b"\0\4", f"only the reader by hand accepts an offset: {declared}")
         return
     expiry = None if declared.expire_timestamp == -1 else declared.expire_timestamp

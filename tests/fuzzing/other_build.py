@@ -1,6 +1,6 @@
-"""Runs inputs in another process, with the modules as they are installed: compiled, if they have been compiled.
+"""Runs inputs in another process with the installed modules, which may be compiled.
 
-The fuzzing process runs Python sources, because atheris sees only these. Both results must be equal.
+The fuzzing process runs Python sources, because atheris measures coverage only in these. Both results must be equal.
 
     python -m tests.fuzzing.other_build TARGET
 
@@ -36,7 +36,7 @@ def read(stream: IO[bytes]) -> bytes | None:
 
 
 class OtherBuild:
-    """The other process. It ends when this process ends, because its standard input then ends.
+    """The other process. It ends together with this process, because its standard input then ends.
 
     Attributes:
         is_compiled: whether the process runs compiled modules. Otherwise there is nothing to compare.
@@ -68,7 +68,7 @@ def main(name: str) -> None:
     """Runs all inputs of the standard input."""
     from tests.fuzzing.all_targets import TARGETS
 
-    answers, sys.stdout = sys.stdout.buffer, sys.stderr  # Whatever prints must not disturb the answers.
+    answers, sys.stdout = sys.stdout.buffer, sys.stderr  # Text that is printed must not get between the results.
     TARGETS[name].outcome(b"")  # The first input takes long, because it imports modules.
     write(answers, b"compiled" if is_compiled() else b"sources")
     while (data := read(sys.stdin.buffer)) is not None:

@@ -1,10 +1,10 @@
 """Target: PROXY headers of versions 1 and 2.
 
-An input is a size of pieces, a byte of flags, and bytes. By a flag, a checksum of version 2 is made correct.
+An input is a size of pieces, a byte of flags, and bytes. A flag makes the checksum of version 2 correct.
 
-- Only BadProxyHeader, with one printable line.
+- Only BadProxyHeader is raised, with one printable line.
 - Pieces of any size give the same header. The bytes after the header are the end of the input.
-- An address is one that `ipaddress` reads.
+- `ipaddress` accepts each address.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """Target: record batches of a Fetch reply, in all formats and compressions.
 
-An input is a byte of flags and the bytes of a partition. By a flag, the first batch gets a correct length and checksum,
+An input is a byte of flags and the bytes of a partition. A flag gives the first batch a correct length and checksum,
 because a fuzzer cannot guess checksums.
 
-- Only DecodeError. No batch has more decompressed bytes than the limit.
+- Only DecodeError is raised. No batch has more decompressed bytes than the limit.
 - A batch has the size, the offsets and the number of records that its header announces.
 - A few bytes after the last batch change nothing.
 """
@@ -18,7 +18,7 @@ from tests.codecs.handmade_batches import HEAD, compressed, messages, sealed, se
 from tests.fuzzing.target import require
 
 LIMIT = 1 << 16
-"""Maximum decompressed bytes of a batch, small so that a bomb is a small input."""
+"""The maximum number of decompressed bytes of a batch. It is small, so that a small input can exceed it."""
 _SEAL, _MAGIC_AT = 1, 16
 _OLD_HEAD = 18
 
@@ -45,7 +45,7 @@ def _sealed(data: bytes) -> bytes:
 
 
 def _read(data: bytes) -> tuple[list[Any], str | None]:
-    """Returns what was read, and the error that ended it."""
+    """Returns the batches and records that were read, and the text of the error that ended the reading, or None."""
     seen: list[Any] = []
     total = 0
     try:

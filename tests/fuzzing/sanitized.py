@@ -1,4 +1,4 @@
-"""Runs tests with C code that AddressSanitizer and UndefinedBehaviorSanitizer watch.
+"""Runs tests with C code that is instrumented by AddressSanitizer and UndefinedBehaviorSanitizer.
 
     python -m tests.fuzzing.sanitized                 # the modules that are written in Cython
     python -m tests.fuzzing.sanitized --all           # also those that mypyc compiles, which takes many minutes
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _libraries() -> tuple[list[str], list[str]]:
-    """Returns the libraries that GCC lacks, and the paths of the others."""
+    """Returns the names of the libraries that GCC lacks, and the paths of the libraries that it has."""
     if shutil.which("gcc") is None:
         return [*LIBRARIES], []
     paths = {
@@ -79,7 +79,7 @@ def run(copy: Path, libraries: list[str], tests: list[str]) -> int:
         "LD_PRELOAD": " ".join(libraries),
         "PYTHONPATH": str(copy),
         "PYTHONMALLOC": "malloc",  # Python's own allocator would hide errors in its objects.
-        "ASAN_OPTIONS": "detect_leaks=0",  # Python keeps memory until it ends.
+        "ASAN_OPTIONS": "detect_leaks=0",  # The interpreter does not free all its memory at exit.
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", *tests]

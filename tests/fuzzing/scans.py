@@ -2,10 +2,10 @@
 
 An input is the kind of scan, a size of pieces, and a frame.
 
-- Headers of requests and replies: only documented errors; `body_start` and `decode_request_header` agree.
-- Addresses in FindCoordinator and Produce replies: only NotScannable. With unchanged addresses the body is unchanged.
-  What is found lies within the body. A rewritten reply is a frame of the length that it announces.
-- Ends of replies: only DecodeError. The end is at the same position however the reply is cut.
+- Headers of requests and replies: only documented errors are raised. `body_start` and `decode_request_header` agree.
+- Addresses in FindCoordinator and Produce replies: only NotScannable is raised. Unchanged addresses leave the body
+  unchanged. All addresses are within the body. A rewritten reply is a frame of the length that it announces.
+- Ends of replies: only DecodeError is raised. The end is at the same position however the reply is cut.
 - acks of a Produce request: any bytes give a number or None.
 """
 
@@ -111,7 +111,7 @@ def _position(find: Callable[[], int]) -> int | None:
 
 
 def _find_in_pieces(program: TailProgram, reply: bytes, size: int) -> int:
-    """Finds the tail as `FrameWalker` does: with what has arrived, and without the bytes that were skipped."""
+    """Finds the tail as `FrameWalker` does: with the bytes that have arrived, and without those that it skips."""
     search, at, arrived = TailSearch(program, len(reply)), 0, 0
     while not search.found and arrived < len(reply):
         arrived = min(len(reply), arrived + size)

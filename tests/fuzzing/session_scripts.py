@@ -1,7 +1,7 @@
-"""Scripts for a session: what a client and a broker send, in which order, and what else happens.
+"""Scripts for a session: the bytes that a client and a broker send, their order, and other events.
 
-An input begins with a size of pieces and a kind of settings. Then follow steps. The steps `frame` and `reply` make
-correct headers, so that a fuzzer need not guess lengths and correlation ids.
+An input begins with a size of pieces and a kind of settings. Steps follow. The steps `FRAME` and `REPLY` make correct
+headers, so that a fuzzer need not guess lengths and correlation ids.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ MAX_STEPS = 30
 
 
 class Kind(IntEnum):
-    """What happens in a step."""
+    """The kind of a step."""
 
     FRAME = 0
-    """The client sends a request: API key, version, body."""
+    """The client sends a request. The step has its API key, version and body."""
     REPLY = 1
-    """The broker replies to the oldest request without a reply: bytes after the correlation id."""
+    """The broker replies to the oldest request without a reply. The step has the bytes after the correlation id."""
     CLIENT = 2
     """The client sends any bytes."""
     BROKER = 3
     """The broker sends any bytes."""
     TIME = 4
-    """Sixteenths of seconds pass, as many as there are bytes."""
+    """For each byte of the step, a sixteenth of a second passes."""
     EVICT = 5
     """The sidecar needs the memory of held requests."""
     CLIENT_ENDS = 6
@@ -46,13 +46,13 @@ class Step:
     version: int = 0
 
     def to_bytes(self) -> bytes:
-        """Returns the part of an input that gives this step."""
+        """Returns the bytes of an input for this step."""
         return bytes((self.kind, self.key, self.version)) + piece(self.data)
 
 
 @dataclass(frozen=True)
 class Script:
-    """A whole input. `cut`: the size of pieces in the second run, at least 1."""
+    """A whole input. `cut`: the size in bytes of the pieces in the run with cut chunks, at least 1."""
 
     cut: int
     settings: int

@@ -3,12 +3,12 @@
 An input is a script (`session_scripts`). It runs three times: with a dispatcher that passes everything, with the real
 dispatcher, and with the real dispatcher and every chunk cut into pieces.
 
-- No exception, and no error in the log. A handler's exception is only logged.
-- If everything passes, each side gets a start of what the other side sent, and the rest is held.
+- No exception is raised and no error is logged. The sidecar only logs a handler's exception.
+- If everything passes, each side gets the first bytes of those that the other side sent. The session holds the rest.
 - The broker gets only requests of the client, in their order, and marked requests of the sidecar.
 - Replies leave in the order of the requests.
-- Cuts change nothing that leaves.
-- A closed session keeps nothing.
+- The sizes of chunks do not change the bytes that leave the session.
+- A closed session holds no bytes.
 """
 
 import struct
@@ -47,12 +47,12 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"mode": "gateway"},
 )
 REPLACES_REQUESTS = {ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT}
-"""A policy may take partitions out of these requests."""
+"""Requests from which a policy may remove partitions."""
 _SASL = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 
 
 class Left(NamedTuple):
-    """What left a session."""
+    """The bytes that left a session."""
 
     to_client: bytes
     to_broker: bytes
@@ -64,9 +64,9 @@ class Run:
 
     Attributes:
         from_client: all bytes that the client sent before the session closed.
-        from_broker: the same for the broker.
+        from_broker: all bytes that the broker sent before the session closed.
         to_client: all bytes that left for the client.
-        to_broker: the same for the broker.
+        to_broker: all bytes that left for the broker.
         reason: why the session closed, or None.
     """
 
@@ -78,7 +78,7 @@ class Run:
         self.reason: CloseReason | None = None
         self._now, self._sent, self._replied = 100.0, 0, 0
         self._unread = bytearray()
-        """Bytes of the client that the session does not read yet. Sockets hold them back."""
+        """Bytes of the client that the session has not read yet. In the product, the socket's buffer holds them."""
         self._client_ended = False
 
     def play(self, steps: Sequence[Step]) -> Left:
@@ -121,7 +121,7 @@ class Run:
             self._read_client()
 
     def _read_client(self) -> None:
-        """Reads what the client has sent, as long as the session reads."""
+        """Gives the client's bytes to the session for as long as the session reads."""
         while self.reason is None and self._unread and self.session.should_read_client:
             size = self._cut or len(self._unread)
             chunk = bytes(self._unread[:size])

@@ -1,4 +1,4 @@
-"""What a target of the fuzzer is."""
+"""The class of the fuzzer's targets, and the exception for a violated invariant."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,7 +17,7 @@ MEMORY_MB = 1_536
 
 
 class Violation(AssertionError):
-    """An invariant does not hold."""
+    """Raised when an invariant does not hold."""
 
 
 def require(holds: object, what: str) -> None:

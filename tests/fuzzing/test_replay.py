@@ -19,7 +19,7 @@ print(json.dumps({each.name: [each.outcome(data) for data in each.inputs()] for 
 
 
 def name_of(target: Target) -> str:
-    """The test id of a target."""
+    """Returns the test id of a target."""
     return target.name
 
 
@@ -34,7 +34,7 @@ def test_inputs_hold(target: Target) -> None:
 
 
 def test_sources_and_compiled_modules_agree() -> None:
-    """The Python sources and the installed modules, which may be compiled, do the same with each input."""
+    """The Python sources and the installed modules, which may be compiled, give the same result for each input."""
     other = run_as_python(_OUTCOMES, *COMPARED)
     assert other.returncode == 0, other.stderr
     outcomes = json.loads(other.stdout)

@@ -1,10 +1,10 @@
-"""Target: the walk over TLS records, and how TLS is noticed on a plain port. mypyc compiles both.
+"""Target: the walk over TLS records, and the detection of TLS on a plain port. mypyc compiles both.
 
 An input is a size of pieces, a maximum number of records per call, and a stream.
 
 - The walk ends at the same record ends as a plain loop over the whole stream, however the stream is cut.
-- A stream is TLS if its first record has a type and a version of RFC 8446, section 5.1: a handshake of a client, or a
-  handshake or an alert of a server.
+- A stream is TLS exactly if its first record has a version of RFC 8446, section 5.1, and a fitting type. The type is a
+  handshake for a client, and a handshake or an alert for a server.
 """
 
 from collections.abc import Iterator

@@ -4,10 +4,10 @@ The module configures, formats, starts and stops a node, with ZooKeeper for old 
 differences between versions.
 
 The sidecar connects to the listener CLIENT, which advertises the sidecar's address. The listener DIRECT advertises the
-broker itself. With `sasl`, there is a second such pair: SASL_CLIENT and SASL_DIRECT. A reply contains the addresses of
-the listener that it came by, so a client stays on the listener on which it started. Each further proxy that rewrites no
+broker itself. With `sasl`, there is a second such pair: SASL_CLIENT and SASL_DIRECT. A reply contains the addresses
+that its listener advertises, so a client stays on the listener on which it started. Each further proxy that rewrites no
 addresses has its own listener, which advertises that proxy. Old versions whose listeners have no names have one
-listener, which advertises itself. A sidecar in front of it is a gateway.
+listener, which advertises itself. A sidecar in front of such a listener is a gateway.
 """
 
 import signal
@@ -37,7 +37,7 @@ _FORMATTED: dict[tuple[str, str, bool], Mapping[str, bytes]] = {}
 """The files of formatted storage by version, node id, and whether it has a user for SCRAM. A run formats each kind only
 once, because Kafka's tool takes more than a second."""
 _ENOUGH_GROUPS = 100
-"""Enough names that every partition of the offsets topic gets at least one of them."""
+"""How many group names are tried. Each partition of the offsets topic stores at least one of these groups."""
 
 
 class KafkaBroker:
@@ -132,7 +132,7 @@ class KafkaBroker:
 
     @property
     def pid(self) -> int:
-        """The id of its process, once `start` was called."""
+        """The id of the broker's process. `start` must have been called."""
         return self._process.running.pid
 
     def __enter__(self) -> Self:
@@ -142,7 +142,7 @@ class KafkaBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Kills the node, because its data are not used any more. A shutdown in order would take seconds."""
+        """Kills the node, because nothing uses its data afterwards and a shutdown in order would take seconds."""
         self.kill()
         if self._zookeeper:
             self._zookeeper.stop()

@@ -1,7 +1,7 @@
 """Makes the class archives with which the JVMs of tests start faster: ``python -m tests.kafka.class_archives 4.4.0``.
 
 A broker of each version runs once, and its JVM writes the archive when it stops (Java's application class-data
-sharing). It downloads the jars first if they are not in the cache. An archive that exists is kept.
+sharing). The program first downloads jars that are not in the cache. It keeps an archive that exists.
 """
 
 import sys
@@ -18,7 +18,7 @@ def make(version: str) -> None:
 
     Raises:
         ProcessFailed: the broker did not start.
-        FileNotFoundError: its JVM wrote no archive.
+        FileNotFoundError: the broker's JVM wrote no archive.
     """
     archive = class_archive(version)
     if archive.exists():
@@ -37,7 +37,7 @@ def make(version: str) -> None:
 
 
 def main(versions: list[str]) -> int:
-    """Downloads the jars of each named version and makes its archive. Returns a status other than 0 if it cannot."""
+    """Downloads the jars of each named version and makes its archive. Returns a status other than 0 after a failure."""
     if status := maven.main(versions):
         return status
     for version in versions:

@@ -13,7 +13,7 @@ from tests.kafka.releases import NEWEST
 from tests.kafka.wire import ask
 
 _NAMES = tuple(f"any {number}" for number in range(100))
-"""Enough names that every partition of the offsets topic gets at least one of them."""
+"""Group names. Each partition of the offsets topic stores at least one of these groups."""
 
 
 @contextmanager

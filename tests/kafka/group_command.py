@@ -12,7 +12,7 @@ _NONE = "-"
 
 @dataclass(frozen=True)
 class State:
-    """The state of a group. `assignor` is empty if there is none."""
+    """The state of a group. `assignor` is empty if the group has none."""
 
     coordinator: int
     assignor: str

@@ -34,11 +34,11 @@ MINUTES = 5 * 60_000
 GROUP_REMOVED_ERRORS = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_MEMBER_ID)
 """Errors of a join or commit that finds an empty group while the broker removes it, in newer and in older versions."""
 JOIN_OF_REMOVED_GROUP_ERRORS = (*GROUP_REMOVED_ERRORS, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-"""The same for a join. Kafka 1.1.1 compares the protocol type before it notices that the group is dead (its
-`GroupCoordinator.doJoinGroup`), and a dead group has none."""
+"""Errors of a join that finds such a group. Kafka 1.1.1 compares the protocol type before it notices that the group is
+dead (its `GroupCoordinator.doJoinGroup`), and a dead group has no protocol type."""
 _COMMITS = 5
-"""How often a commit is tried if it gets such an error. More than one retry is rare. A group with members returns the
-same error each time."""
+"""How often a commit is tried if it gets one of these errors. More than one retry is rare. A group with members returns
+the same error each time, so there is a maximum."""
 _LAST_SINGLE_LEAVE = 2
 _FIRST_STATIC_COMMIT = 7
 
@@ -88,7 +88,7 @@ class ClassicMember:
     """
 
     speaks: tuple[str, ...] = ("range",)
-    """The assignors that it supports."""
+    """The assignors that the member supports."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class ClassicMember:
         self.generation = -1
         self.leads = False
         self.others: tuple[str, ...] = ()
-        """If it is the leader: the ids of all members, its own first."""
+        """The ids of all members, the member's own id first, if the member is the leader; otherwise empty."""
 
     def request_id(self) -> None:
         """Requests a member id if the broker requires that first (KIP-394). Does not join."""
@@ -135,7 +135,7 @@ class ClassicMember:
     def join(self) -> None:
         """Joins, and waits for the generation.
 
-        The broker may remove a group that consists only of an issued member id. Like any client, the member then
+        The broker may remove a group that has no member but an issued member id. Like any client, the member then
         requests another id.
         """
         is_new = not self.member_id
@@ -152,7 +152,7 @@ class ClassicMember:
         until(joined, "the broker has removed the empty group and accepts the join")
 
     def answered(self, seconds: float) -> bool:
-        """Whether a join or sync that was sent gets its reply within `seconds`."""
+        """Whether the reply to a join or sync that was sent arrives within `seconds`."""
         return self._wire.readable(seconds)
 
     def send_sync(self) -> None:
@@ -191,7 +191,7 @@ class ClassicMember:
         return self._wire.ask(request, version)
 
     def leave(self) -> Any:
-        """Leaves over its own connection. Returns the reply."""
+        """Leaves the group over the member's own connection. Returns the reply."""
         if self._version(LeaveGroupRequest) <= _LAST_SINGLE_LEAVE:
             request = LeaveGroupRequest(group_id=self._group, member_id=self.member_id)
         else:
@@ -201,7 +201,7 @@ class ClassicMember:
         return self._client.ask(request)
 
     def reconnect(self, client: Client) -> None:
-        """Continues over another connection, possibly by another way to the same broker."""
+        """Continues over another connection, possibly by another route to the same broker."""
         self._wire.__exit__(None, None, None)
         self._client, self._wire = client, client.wire()
 
@@ -279,7 +279,7 @@ class ConsumerMember:
         self._in_group = False
 
     def join(self) -> None:
-        """Joins. Its target assignment may arrive later."""
+        """Joins the group. The target assignment may arrive with a later heartbeat."""
         self._in_group = True
         self._heartbeat(
             rebalance_timeout_ms=MINUTES, subscribed_topic_names=self._topics, topic_partitions=(), server_assignor=None

@@ -33,9 +33,9 @@ def java(version: str, *options: str, more_jars: Sequence[Path] = ()) -> list[st
 def class_archive(version: str) -> Path:
     """Returns the path of the archive of the classes that a broker of this version loads.
 
-    A JVM with the archive starts in half of the CPU time. `tests.kafka.class_archives` makes it. Only the JVM that
-    wrote an archive can read it, so the name contains the JVM's version. The folder is that of the jars, so an archive
-    is removed together with the jars from which it was made.
+    A JVM with the archive starts in half of the CPU time. `tests.kafka.class_archives` makes the archive. Only the JVM
+    that wrote an archive can read it, so the name contains the JVM's version. The archive is in the folder of the jars
+    from which it was made, so it is removed together with them.
     """
     return kafka_jars(version) / f"classes-{jvm_version()}.jsa"
 

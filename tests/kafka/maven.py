@@ -1,7 +1,7 @@
-"""Downloads Kafka's jars from the Maven repository into a cache folder outside the repository.
+"""Downloads Kafka's jars from the Maven repository into a cache folder outside the checkout.
 
-Maven downloads the jars, so the user's own settings, mirrors and local repository apply. Run as a module, this fills
-the cache in advance: ``python -m tests.kafka.maven 4.4.0``.
+Maven downloads the jars, so the user's own settings, mirrors and local repository apply. This command fills the cache
+in advance: ``python -m tests.kafka.maven 4.4.0``.
 """
 
 import os
@@ -19,7 +19,7 @@ CACHE_VARIABLE = "KAFKA_GROUP_SIDECAR_CACHE"
 """The environment variable that names another cache folder."""
 
 _LOG4J_1 = ("log4j:log4j:1.2.17", "org.slf4j:slf4j-log4j12:1.7.36")
-_JAXB = "javax.xml.bind:jaxb-api:2.3.1"  # Java 11 removed it. Brokers before 2.0 still need it.
+_JAXB = "javax.xml.bind:jaxb-api:2.3.1"  # Java 11 removed this API. Brokers before 2.0 still need it.
 
 ARTIFACTS: dict[str, tuple[str, ...]] = {
     "4.4.0": ("org.apache.kafka:kafka_2.13:4.4.0", "org.slf4j:slf4j-reload4j:1.7.36"),
@@ -37,7 +37,7 @@ ARTIFACTS: dict[str, tuple[str, ...]] = {
 }
 """Maven coordinates by Kafka version."""
 TOOLS = {"3.9.1": ("org.apache.kafka:kafka-tools:3.9.1",)}
-"""The command-line tools of versions that publish them as a separate artifact, which the broker does not need."""
+"""The command-line tools of the versions that publish them as an artifact of their own. The broker needs no tools."""
 
 _SPARK = "4.2.0"
 CONNECTOR = (
@@ -46,7 +46,7 @@ CONNECTOR = (
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
-"""The connector that Spark needs to read Kafka, in its newest version. That of PySpark 4.3 has not been published."""
+"""The newest published version of the connector with which Spark reads Kafka. PySpark 4.3 has no connector yet."""
 
 _STRIMZI = "1.2.0"
 STRIMZI = (f"io.strimzi:api:{_STRIMZI}", f"io.strimzi:crd-generator:{_STRIMZI}")
@@ -57,7 +57,7 @@ _PROGRESS_SECONDS = 2.0
 
 
 class JarsUnavailable(Exception):
-    """The jars are not available. The text gives the reason, in one line if possible."""
+    """Raised when the jars are not available. The text gives the reason, in one line if possible."""
 
 
 def cache_folder() -> Path:
@@ -114,7 +114,7 @@ def tool_jars(version: str) -> list[Path]:
 
 
 def other_jars(what: str, coordinates: tuple[str, ...], target: Path) -> Path:
-    """Returns the folder with other jars and all that they depend on. Downloads them if they are not in the cache.
+    """Returns the folder with other jars and their dependencies. Downloads them if they are not in the cache.
 
     Raises:
         JarsUnavailable: ``mvn`` is missing, or Maven failed.

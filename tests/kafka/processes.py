@@ -30,14 +30,14 @@ _LOG_TAIL = 4000
 
 
 class ProcessFailed(Exception):
-    """A process ended or did not become ready. The text contains the end of its output."""
+    """Raised when a process ended or did not become ready. The text contains the end of the process's output."""
 
 
 def free_addresses(count: int) -> list[Address]:
     """Returns `count` different loopback addresses on which nothing listens.
 
-    The ports are below the range from which systems take ports for outgoing connections, so no such connection takes a
-    port before it is bound. They stay reserved until the run ends. Another run on the same machine does not get them.
+    The ports are below the range from which systems choose ports for outgoing connections. So no such connection gets a
+    port before the caller binds it. The ports stay reserved until the run ends, also against other runs of this user.
     """
     found: set[Address] = set()
     while len(found) < count:
@@ -57,7 +57,7 @@ def free_addresses(count: int) -> list[Address]:
 def reserve(port: int) -> bool:
     """Reserves a port for this run. Returns False if another run of this user has reserved the port.
 
-    The lock of one byte stands for one port. The kernel releases the locks of a process when the process ends.
+    A lock on a byte of a file reserves the port of that number. The kernel releases a process's locks when it ends.
     """
     try:
         fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
@@ -68,7 +68,7 @@ def reserve(port: int) -> bool:
 
 @cache
 def _reservations() -> int:
-    """Returns the descriptor of the file whose bytes stand for ports. It stays open, because closing it unlocks."""
+    """Returns the descriptor of the file of `reserve`. The file stays open, because closing it releases the locks."""
     path = Path(tempfile.gettempdir(), f"group-sidecar-test-ports-{os.getuid()}")
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -126,7 +126,7 @@ class ChildProcess:
 
     @property
     def running(self) -> subprocess.Popen[bytes] | AdoptedProcess:
-        """The process, once `start` was called."""
+        """The process. `start` must have been called."""
         assert self._process is not None, "the process was not started"
         return self._process
 
@@ -145,7 +145,7 @@ class ChildProcess:
         """Calls `ready` repeatedly until it returns True.
 
         Raises:
-            ProcessFailed: the process ended before, or the time is over.
+            ProcessFailed: the process ended first, or `ready` was not True in time.
         """
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while not ready():
@@ -156,7 +156,7 @@ class ChildProcess:
             time.sleep(_POLL_SECONDS)
 
     def stop(self, *, how: signal.Signals = signal.SIGTERM, seconds: float = 10) -> int:
-        """Ends the process, with SIGKILL if it has not ended in time. Returns its exit status."""
+        """Ends the process by the signal `how`, and by SIGKILL after `seconds`. Returns its exit status."""
         if self.running.poll() is None:
             self.running.send_signal(how)
             try:

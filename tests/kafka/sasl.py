@@ -12,7 +12,7 @@ from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequ
 from tests.kafka.wire import Wire
 
 Exchange = Generator[bytes, bytes, None]
-"""Yields a token for the server, and is sent the server's token, until the exchange ends."""
+"""Yields each token of the client, and is sent the server's token in return, until the exchange ends."""
 
 
 def plain(user: str, password: str) -> Exchange:
@@ -35,21 +35,21 @@ def scram_sha_512(user: str, password: str, extensions: str = "") -> Exchange:
 
 
 def bearer(token: str) -> Exchange:
-    """OAUTHBEARER: one message with the token, and the dummy reply if the server answers with a challenge."""
+    """OAUTHBEARER: one message with the token, and the dummy message of RFC 7628 if the server sends a challenge."""
     challenge = yield f"n,,\x01auth=Bearer {token}\x01\x01".encode()
     if challenge:
         yield b"\x01"
 
 
 def unsecured_token(user: str, seconds: float = 3600) -> str:
-    """Returns an unsecured JWS (RFC 7515), which Kafka accepts without a configured issuer, for this user and time."""
+    """Returns an unsecured JWS (RFC 7515) for a user, valid for `seconds`. Kafka needs no issuer to accept it."""
     now = int(time.time())  # Kafka rounds to milliseconds, and refuses a token that was issued in the future.
     parts = ({"alg": "none"}, {"sub": user, "iat": now, "exp": now + seconds})
     return "".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") + "." for part in parts)
 
 
 def send_raw(wire: Wire, exchange: Exchange) -> None:
-    """Authenticates as with SaslHandshake v0: each token follows its length, without a header."""
+    """Authenticates as after SaslHandshake v0: each token is sent after its length, without a header."""
     token: bytes | None = next(exchange)
     while token is not None:
         wire.send_token(token)
@@ -57,7 +57,7 @@ def send_raw(wire: Wire, exchange: Exchange) -> None:
 
 
 def send_framed(wire: Wire, exchange: Exchange) -> None:
-    """Authenticates as with SaslHandshake v1: each token is in a SaslAuthenticate request."""
+    """Authenticates as after SaslHandshake v1: each token is in a SaslAuthenticate request."""
     token: bytes | None = next(exchange)
     while token is not None:
         reply = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
@@ -66,7 +66,7 @@ def send_framed(wire: Wire, exchange: Exchange) -> None:
 
 
 SENDERS = {0: send_raw, 1: send_framed}
-"""How tokens are sent after each version of SaslHandshake."""
+"""The functions that send tokens, by the version of SaslHandshake."""
 
 
 def next_token(exchange: Exchange, answer: bytes) -> bytes | None:

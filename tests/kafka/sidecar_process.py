@@ -27,10 +27,10 @@ class SidecarProcess:
         folder: the folder for its log, and for its configuration file if it has one.
         listen: the address that the broker advertises.
         upstream: the broker's own address.
-        group_max_size: the limit, which is given as a flag.
-        settings: further settings, nested as in the file. With them, all settings are in a file. `listeners` among them
-            replace `listen` and `upstream`.
-        until: the page whose status 200 shows that the sidecar is up.
+        group_max_size: the limit of `policies.group_max_size`, given as a flag.
+        settings: further settings, nested as in a configuration file. With them, all settings are in a file. Its
+            `listeners`, if any, replace `listen` and `upstream`.
+        until: the path of the admin page whose status 200 shows that the sidecar is up.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SidecarProcess:
         assert status == 0
 
     def _successors(self) -> list[int]:
-        """Returns the process ids of all successors that have begun to serve clients, from the log."""
+        """Returns the process ids of all successors whose log says that they have begun to serve clients."""
         lines = self.process.log.read_text().splitlines(keepends=True)
         return [json.loads(line)["pid"] for line in lines if '"the successor serves clients"' in line and "\n" in line]
 
@@ -119,13 +119,13 @@ class SidecarProcess:
             connection.close()
 
     def group_json(self, what: str, group: str) -> Any:
-        """Returns what the admin port's JSON says of a group, for instance its `timeline`."""
+        """Returns the admin port's JSON about a group. `what`: the last part of its path, for instance `timeline`."""
         status, body = self.get(f"/api/v1/{what}?group={quote(group, safe='')}")
         assert status == 200, body
         return json.loads(body)
 
     def wait_for_log(self) -> None:
-        """Waits until it has read all partitions of the offsets topic that its broker leads. The topic must exist."""
+        """Waits until the sidecar has read all partitions of the offsets topic that its broker leads."""
         self.process.wait_until(self._follows)
 
     def _follows(self) -> bool:
@@ -143,7 +143,7 @@ class SidecarProcess:
         status, text = self.get("/metrics")
         assert status == 200, f"/metrics answered {status}"
         lines = "".join(line for line in text.splitlines(keepends=True) if line.startswith(name))
-        families = text_string_to_metric_families(lines)  # It takes long for all lines.
+        families = text_string_to_metric_families(lines)  # Parsing all lines of the page would take long.
         return [sample for family in families for sample in family.samples if sample.name == name]
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Two runs of the tests on one machine do not get the same ports."""
+"""Tests that two runs on one machine do not get the same ports."""
 
 import subprocess
 import sys

@@ -22,7 +22,7 @@ CONFIGS = "kafka.admin.ConfigCommand"
 
 
 class ToolFailed(Exception):
-    """A tool ended with a status other than zero. The text contains its output."""
+    """Raised when a tool ended with a status other than zero or took too long. The text contains its output."""
 
 
 def kafka_tool(

@@ -25,7 +25,7 @@ def make_topic(broker: KafkaBroker, name: str, partitions: int = 1) -> None:
 
 
 def leader_count(broker: KafkaBroker, topic: str) -> int:
-    """Returns how many partitions of a topic have a leader. Requests all topics, so that Metadata v0 creates none."""
+    """Returns how many partitions of a topic have a leader. Requests all topics, because Metadata v0 creates topics."""
     reply = ask(broker.direct, MetadataRequest(topics=()), 0)
     found = [each for each in reply.topics if each.name == topic]
     return sum(part.leader_id >= 0 for each in found for part in each.partitions)

@@ -21,7 +21,7 @@ _INIT_PRODUCER_ID = 22
 _TIMEOUT_MS = 5 * 60_000
 _TRANSACTION = 1  # The key type of a transaction coordinator.
 _RETRIABLE = (14, 15, 16, 51)
-"""Errors while the transaction coordinator is being created, or has not completed the previous transaction."""
+"""Errors while the transaction coordinator's topic is created, or while the previous transaction is not complete."""
 _CLASSIC_TRANSACTIONS = 4
 """The last version of each API before a producer got a new epoch with every transaction (KIP-890)."""
 
@@ -35,7 +35,7 @@ class Transaction:
         self.producer_id, self.epoch = -1, -1
 
     def begin(self) -> None:
-        """Finds the coordinator, which creates its topic, and gets a producer id."""
+        """Gets a producer id. The first request for a transaction coordinator makes the broker create its topic."""
         self._client.ask(FindCoordinatorRequest(key=self._id, key_type=_TRANSACTION), 3)
         until(self._has_producer_id, "the transaction coordinator gives a producer id")
 

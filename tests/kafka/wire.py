@@ -47,15 +47,15 @@ class Wire:
         self.send(len(token).to_bytes(4, "big") + token)
 
     def receive(self) -> bytes:
-        """Returns the next frame or token without its length. Raises ConnectionError if the connection ends before."""
+        """Returns the next frame or token without its length. Raises ConnectionError if the connection ends first."""
         return self._exactly(int.from_bytes(self._exactly(4), "big"))
 
     def readable(self, seconds: float) -> bool:
-        """Whether there is something to receive, or the connection ends, within `seconds`."""
+        """Whether bytes arrive or the connection ends within `seconds`."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def closed(self) -> bool:
-        """Waits for more bytes or the end of the connection. Returns whether the connection ended."""
+        """Waits for the next bytes or the end of the connection. Returns whether the connection ended."""
         try:
             return self._socket.recv(1) == b""
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""Linearizability of committed offsets on real brokers under faults, and that no acknowledged record is lost.
+"""Checks on real brokers under faults that committed offsets are linearizable, and that no acknowledged record is lost.
 
 ``python -m tests.linearizability --seconds 60 --seed 1`` runs three brokers with three sidecars (docs/reliability.md).
 
@@ -11,9 +11,9 @@
 - `fault_proxy`: cuts and freezes connections, and returns old answers
 - `installation`: the brokers, the sidecars and the proxies
 - `admin_requests`: moves the leaders of `__consumer_offsets`
-- `schedule`: which fault happens when
+- `schedule`: chooses the faults and their times
 - `injector`: causes the faults
 - `failovers`: stale answers that Kafka itself gives
 - `run`: puts a run together
-- `report`: what a run has shown
+- `report`: the results of a run
 """

@@ -1,4 +1,4 @@
-"""Moves leaders of partitions, by requests whose messages the codecs do not have.
+"""Moves leaders of partitions by requests that the codecs do not have.
 
 AlterPartitionReassignments (45) v0 puts another replica first. ElectLeaders (43) v2 then makes it the leader.
 """
@@ -25,7 +25,7 @@ def replicas(broker: Address, topic: str) -> dict[int, tuple[int, list[int]]]:
 
 
 def move_leaders(broker: Address, topic: str, wanted: Mapping[int, int]) -> None:
-    """Makes brokers the leaders of partitions, as far as they are in sync. Raises OSError.
+    """Makes brokers the leaders of partitions, except where the new leader is not in sync. Raises OSError.
 
     Args:
         broker: any broker. It forwards the requests to the controller.

@@ -26,7 +26,7 @@ _BUILD_SECONDS = 600
 
 
 class CheckerUnavailable(Exception):
-    """The checker could not be built or failed. The text gives the reason."""
+    """Raised when the checker could not be built or failed. The text gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Checked:
     """The result of the checker.
 
     Attributes:
-        keys, operations, unknown: how many there were; `unknown` operations have an unknown time.
+        keys, operations: how many there were.
+        unknown: how many operations have no known end.
         violations: one dictionary per key that is not linearizable, with the first operation that does not fit.
         undecided: the same for keys that took too long.
     """
@@ -49,8 +50,8 @@ class Checked:
 def check(operations: Iterable[Operation], pictures: Path | None = None, seconds: float = _KEY_SECONDS) -> Checked:
     """Returns the result for all keys. Raises CheckerUnavailable.
 
-    Copies of commits may take effect at any time or never, which takes the checker long. So they count only for keys
-    that are not found to be linearizable without them.
+    A copy of a commit may take effect at any time or never, so copies cost the checker much time. The checker includes
+    them only for keys that are not linearizable without them.
 
     Args:
         operations: the operations, in any order.
@@ -95,7 +96,7 @@ def _go() -> str:
 
 
 def _output(command: list[str], folder: Path | None = None, seconds: float | None = None) -> str:
-    """Returns the output of a command. The checker needs no maximum time here, because it has one for each key."""
+    """Returns the output of a command. Runs of the checker have no `seconds`, because each key has a maximum time."""
     environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=seconds

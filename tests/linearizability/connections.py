@@ -1,4 +1,4 @@
-"""A client's connections to the brokers, and which broker coordinates a group or a transaction.
+"""A client's connections to the brokers. They find the broker that coordinates a group or a transaction.
 
 A reply that does not come in time leaves the result of its request unknown. `Unanswered` and `NotSent` tell the two
 kinds of failures apart.
@@ -23,20 +23,20 @@ GROUP, TRANSACTION = 0, 1
 _FIND_VERSION = 3
 _STALL_SECONDS = 1.0
 _STUBBORN = 0.5
-"""How often a client connects again to the coordinator that it knows, instead of asking for the coordinator. Such
-clients find a coordinator that was replaced and has not noticed it."""
+"""The share of failures after which a client connects again to the coordinator that it knows, instead of asking for the
+coordinator. Such a client may reach a coordinator that was replaced and does not know it yet."""
 
 
 class NotSent(Exception):
-    """The request did not reach a broker, so it has no effect. The text is the kind of error."""
+    """Raised when a request did not reach a broker, so it has no effect. The text is the kind of error."""
 
 
 class Unanswered(Exception):
-    """The request was sent and got no reply, so it may have an effect. The text is the kind of error."""
+    """Raised when a request was sent and got no reply, so it may have an effect. The text is the kind of error."""
 
 
 class Progress:
-    """When clients of one kind were served, and how they failed.
+    """Counts the successes and errors of clients of one kind, and measures the gaps between successes.
 
     Attributes:
         operations: how many were successful.
@@ -58,7 +58,7 @@ class Progress:
         self.waited()
 
     def waited(self) -> None:
-        """Ends the present gap. Called with each success, and at the end of the run."""
+        """Measures the time since the last success. Called with each success, and at the end of the run."""
         gap = time.monotonic() - self._last
         self._last += gap
         if gap > _STALL_SECONDS:
@@ -107,7 +107,7 @@ class Connections:
             raise
 
     def forget(self, key_type: int, key: str) -> None:
-        """Makes the next request ask for the coordinator."""
+        """Forgets the coordinator of a key. The next request asks for it again."""
         self._coordinators.pop((key_type, key), None)
 
     def close(self) -> None:

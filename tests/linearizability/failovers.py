@@ -20,7 +20,7 @@ _LEADER = re.compile(
     r"^(\S+) .* Leader __consumer_offsets-(\d+) .* starts at leader epoch \d+ from offset (\d+) .* high watermark (\d+)"
 )
 _LAG_NS = 15 * 10**9
-"""How long the high watermark may lag: until the other replicas are in sync again."""
+"""The maximum time in nanoseconds until the other replicas are in sync again, and the high watermark advances."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Lag:
 
 
 class ForwardedReads:
-    """The reads that a broker answered, because the client's last OffsetFetch meanwhile passed to it.
+    """The reads that a broker answered: the last OffsetFetch that the client sent for the read reached the broker.
 
-    A client may repeat an OffsetFetch. If only an earlier one passed to a broker, a sidecar answered the last one.
+    A client may repeat an OffsetFetch. If only an earlier one reached a broker, a sidecar answered the last one.
 
     Args:
         notes: the client and the time of each OffsetFetch that passed to a broker.
@@ -99,7 +99,7 @@ def unexplained(
 
 
 def _nanoseconds(clock: str) -> int:
-    """Returns the last time at which the clock showed this time of day, in nanoseconds of the system clock."""
+    """Returns the last moment at which the system clock showed this time of day, in nanoseconds since the epoch."""
     present = datetime.now()
     at = datetime.combine(present.date(), datetime.strptime(clock, "%H:%M:%S.%f").time())
     seconds = at.timestamp()

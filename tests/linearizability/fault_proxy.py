@@ -36,13 +36,13 @@ class Route:
             each.start()
 
     def cut(self) -> None:
-        """Resets both connections after half of the next bytes of either direction; at once if there are none."""
+        """Resets both connections, either at once or after half of the next chunk of bytes. The choice is random."""
         self._cuts.set()
         if self._proxy.random.random() < 0.5:
             self.end()
 
     def end(self) -> None:
-        """Ends both connections. The threads close the sockets."""
+        """Ends both connections with a reset, so that both threads end. `join` closes the sockets."""
         for each in (self.client, self.server):
             with suppress(OSError):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -100,7 +100,7 @@ class FaultProxy:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Holds all bytes back while the block runs. Then they are forwarded, as by a network that was split."""
+        """Holds all bytes back while the block runs, and forwards them afterwards, like a network after a partition."""
         self.thawed.clear()
         try:
             yield
@@ -108,7 +108,7 @@ class FaultProxy:
             self.thawed.set()
 
     def passes(self, route: Route, chunk: bytes, asks: bool) -> bytes:
-        """Returns what is forwarded in place of a chunk. A subclass may change it."""
+        """Returns the bytes to forward in place of a chunk. A subclass may change the chunk."""
         return chunk
 
     def _present(self) -> list[Route]:
@@ -135,7 +135,7 @@ class FaultProxy:
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             route = Route(self, client, server)
             self._present()
-            with self._lock:  # Nobody sees a route whose threads do not run yet, because it would count as ended.
+            with self._lock:  # A route whose threads do not run yet would count as ended, so other threads wait.
                 route.start()
                 self._routes.append(route)
 
@@ -156,7 +156,7 @@ class FaultProxy:
 
 
 class NotingProxy(FaultProxy):
-    """A proxy that notes each OffsetFetch that passes to the server. It expects that messages begin with a chunk.
+    """A proxy that notes each OffsetFetch that passes to the server. It expects each chunk to begin with a message.
 
     Attributes:
         fetches: the client id and the time of each OffsetFetch, in nanoseconds as `history.now`.

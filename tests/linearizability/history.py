@@ -3,7 +3,7 @@
 A file has one operation in each line, as JSON:
 
 - `key`: group and partition. Each key is checked on its own.
-- `client`: who did it. A client has one operation at a time.
+- `client`: the client of the operation. A client has one operation at a time.
 - `kind`: `commit`, `commit_again` (a copy of a commit that a client may have sent again), `delete`, `read`,
   `stable_read` (with `require_stable`), `stage` (TxnOffsetCommit), `end_commit` or `end_abort` (EndTxn).
 - `value`: the offset that was written or read; -1 if none was read.
@@ -83,10 +83,11 @@ def read(paths: Iterable[Path]) -> Iterator[Operation]:
 
 
 def checkable(operations: Iterable[Operation]) -> list[Operation]:
-    """Returns the operations without those that cannot matter, because each unknown result costs the checker time.
+    """Returns the operations that the checker needs. Each unknown result that is left out saves the checker time.
 
-    On a key without transactions, a commit with an unknown result whose value nobody read is left out. If a history has
-    an order with this commit, it has the same order without it: no read falls between the commit and the next write.
+    On a key without transactions, a commit with an unknown result is left out if no read returned its value. If a
+    history with this commit is linearizable, the same order without the commit is valid too, because no read is between
+    the commit and the next write.
     """
     found = list(operations)
     with_transactions = {each.key for each in found if each.txn}
@@ -106,8 +107,8 @@ def checkable(operations: Iterable[Operation]) -> list[Operation]:
 def made_stale(operations: Iterable[Operation]) -> list[Operation] | None:
     """Returns the operations with one read replaced by a stale one; None if there is no fitting read.
 
-    The read gets the value that an earlier read of the same key returned, and that a complete commit has replaced
-    before the read began. All values are unique, so no order explains this read.
+    The read gets a value that an earlier read of the same key returned. A commit replaced this value and was complete
+    before the read began. All values are unique, so no order of the operations explains the read.
     """
     found = sorted(operations, key=lambda each: each.began)
     first_reads: dict[str, Operation] = {}

@@ -54,7 +54,7 @@ class Injector:
         }
 
     def run(self, faults: Sequence[Fault], since: float) -> None:
-        """Causes all faults, and waits until everything runs again. Raises what a fault raises.
+        """Causes all faults, and waits until everything runs again. Raises the exception of a fault that fails.
 
         Args:
             faults: the faults, in the order of their time.
@@ -69,7 +69,7 @@ class Injector:
                 each.result()
 
     def _cause(self, fault: Fault) -> None:
-        """Causes a fault when the previous fault of the node is over, which takes long on a slow machine."""
+        """Causes a fault after the previous fault of the node has ended, which takes long on a slow machine."""
         with ExitStack() as waiting:
             waiting.enter_context(self._free[fault.node - 1])
             if fault.kind in (schedule.KILL_BROKER, schedule.PAUSE_BROKER):

@@ -37,7 +37,7 @@ PROPERTIES = {
     "offsets.topic.num.partitions": str(LOG_PARTITIONS),
     "min.insync.replicas": "2",
     "transaction.state.log.min.isr": "2",
-    # A broker that is paused for longer is replaced.
+    # Another broker replaces a broker that is paused for longer.
     "broker.session.timeout.ms": "5000",
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "5000",
@@ -52,7 +52,7 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass
 class Node:
-    """One broker with what stands before it. Without sidecars, `sidecar` and `broker_proxy` are None."""
+    """One broker with the proxies and sidecar before it. Without sidecars, `sidecar` and `broker_proxy` are None."""
 
     broker: KafkaBroker
     client_proxy: FaultProxy
@@ -65,8 +65,7 @@ class Installation:
 
     Attributes:
         nodes: the nodes.
-        counted: answers, fallbacks and verifications of OffsetFetch at sidecars that have ended. A sidecar's figures
-            end with it.
+        counted: the numbers of answers, fallbacks and verifications of OffsetFetch at sidecars that have ended.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -79,7 +78,7 @@ class Installation:
         return tuple(node.broker.sidecar for node in self.nodes)
 
     def count(self, sidecar: SidecarProcess) -> None:
-        """Adds a sidecar's figures to `counted`, before it ends."""
+        """Adds a sidecar's figures to `counted`. Called before the sidecar ends, because its metrics end with it."""
         for sample in sidecar.samples(_ANSWERS):
             if sample.labels["api"] == "OffsetFetch":
                 self.counted["answers"] += int(sample.value)
@@ -91,7 +90,7 @@ class Installation:
                 self.counted[f"verified {sample.labels['result']}"] += int(sample.value)
 
     def forwarded_reads(self) -> ForwardedReads | None:
-        """Returns the reads that reached a broker; None without sidecars, when all reads do."""
+        """Returns the reads that reached a broker; None without sidecars, because then all reads reach a broker."""
         proxies = [node.broker_proxy for node in self.nodes if node.broker_proxy]
         clients = [node.client_proxy for node in self.nodes if isinstance(node.client_proxy, NotingProxy)]
         passed, sent = ([note for proxy in each for note in proxy.fetches] for each in (proxies, clients))
@@ -104,7 +103,7 @@ class Installation:
 
 @contextmanager
 def installation(folder: Path, version: str, seed: int, *, direct: bool, stale: bool) -> Iterator[Installation]:
-    """Runs everything for the length of a with statement, and creates the topics.
+    """Runs the brokers, sidecars and proxies for the length of a with statement, and creates the topics.
 
     Args:
         folder: an empty folder.

@@ -10,17 +10,17 @@ from tests.linearizability.history import NO_OFFSET, LineFile, Operation, key_of
 from tests.linearizability.offsets_client import PARTITIONS, TOPIC, OffsetsClient
 
 _RETRIED_NS = 50_000_000
-"""librdkafka waits for at least 80 ms before it sends a request again. So a commit that took less was sent once."""
+"""A commit that took less time was sent once, because librdkafka waits for at least 80 ms before it retries."""
 _OFFSET_INVALID = -1001
 _READS = 0.8
 
 
 class LibrdkafkaOffsets:
-    """One client of the slot's groups. It has another consumer for each group.
+    """One client of the slot's groups. It opens a new consumer for each group.
 
     Args:
         name: unique in the run.
-        values: gives the values to write, and the present group.
+        values: the client from which it takes the values to write and the current group.
         bootstrap: librdkafka's ``bootstrap.servers``.
         random: decides what the client does.
         recorder: records the operations.

@@ -1,4 +1,4 @@
-"""Members of classic groups with a maximum size, and what their generations must look like.
+"""Members of classic groups with a maximum size, and a check of the rules for their generations.
 
 Each member records the replies to its joins and syncs. `check` finds generations that are too large, and partitions
 that two members of one generation were assigned.
@@ -29,7 +29,7 @@ from tests.linearizability.history import LineFile
 from tests.linearizability.offsets_client import TOPIC
 
 LIMIT = 3
-"""The maximum number of members of a group. More than these try to join."""
+"""The maximum number of members of a group. More clients than this try to join."""
 GROUPS = ("members-0", "members-1")
 SHARES = 6
 """The number of partitions that a leader distributes. They need not exist."""
@@ -43,13 +43,13 @@ _FAILURES = (NotSent, Unanswered)
 
 @dataclass(frozen=True)
 class GenerationReply:
-    """What a JoinGroup or SyncGroup reply to a member shows of a generation.
+    """The facts about a generation in a JoinGroup or SyncGroup reply to a member.
 
     Attributes:
         at: monotonic nanoseconds.
         group, generation, member: the member that got the reply, its group, and the generation.
         size: the number of members in a leader's JoinGroup reply; 0 in other replies.
-        partitions: those of a SyncGroup reply.
+        partitions: the assigned partitions in a SyncGroup reply.
     """
 
     at: int
@@ -61,7 +61,7 @@ class GenerationReply:
 
 
 class Member:
-    """One client that tries to be a member all the time.
+    """One client that joins its group again whenever it is not a member.
 
     Args:
         group: the group that it joins.
@@ -79,7 +79,7 @@ class Member:
         self._member, self._generation = "", -1
 
     def run_once(self) -> None:
-        """Joins if it is not a member, and else sends a heartbeat or leaves."""
+        """Joins if it is not a member. Otherwise sends a heartbeat or leaves."""
         try:
             if self._generation < 0:
                 self._join()

@@ -1,4 +1,4 @@
-"""A client that commits, reads and deletes offsets, with and without transactions, and records what happens.
+"""A client that commits, reads and deletes offsets, with and without transactions, and records these operations.
 
 Clients of one slot use the same groups at the same time. Every few seconds, all clients of a slot move to a new group,
 so that the history of a key stays short.
@@ -32,14 +32,16 @@ from tests.linearizability.history import NO_OFFSET, LineFile, Operation, key_of
 
 TOPIC, PARTITIONS = "offsets", 3
 EPOCH_SECONDS = 15.0
-"""How long a group is used. The longest pauses are shorter, so that a paused coordinator finds its group in use."""
+"""How long clients use a group, in seconds. The longest pauses are shorter, so a coordinator that was paused still gets
+requests about the group."""
 WITHOUT_EFFECT = {int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.GROUP_ID_NOT_FOUND)}
 """Errors of a write that certainly has no effect. A write that gets NOT_COORDINATOR may be in the log already: Kafka's
 coordinator fails the writes that wait for replication when it loses its partition (`CoordinatorRuntime.unload`)."""
 _MOVED = {int(ErrorCode.NOT_COORDINATOR), int(ErrorCode.COORDINATOR_NOT_AVAILABLE)}
 _MAX_UNKNOWN, _MAX_UNKNOWN_COMMITS = 2, 10
-"""How many writes of a client may have unknown results in one group. After them the client only reads this group. More
-are possible if the clients of the group only commit, because `history.checkable` leaves most of these commits out."""
+"""How many writes of a client may have unknown results in one group. Afterwards the client only reads this group. The
+second limit is for groups whose clients only commit, because `history.checkable` leaves most of their unknown commits
+out."""
 _TRANSACTIONS, _DELETES = 0.1, 0.1
 _THINK_SECONDS, _BACKOFF_SECONDS = 0.008, 0.1
 _COMMIT_VERSION, _ONE_GROUP_VERSION, _GROUPS_VERSION = 8, 7, 8
@@ -47,13 +49,13 @@ _COMMIT_VERSION, _ONE_GROUP_VERSION, _GROUPS_VERSION = 8, 7, 8
 
 @dataclass(frozen=True)
 class Slot:
-    """What the clients of a slot do.
+    """Which operations the clients of a slot do.
 
     Attributes:
         number: the number of the slot.
         deletes, transacts: whether its clients delete offsets, and commit in transactions.
-        reads: the share of reads. A sidecar leaves reads to the broker while clients commit the same offset at once,
-            so clients must not only write.
+        reads: the share of reads. A sidecar forwards reads while several clients commit the same offset at the same
+            time, so a smaller share of writes gives more local answers.
     """
 
     number: int
@@ -62,7 +64,7 @@ class Slot:
     reads: float
 
     def group(self, run: str, since: float) -> str:
-        """Returns the present group. The slots change their groups at different times."""
+        """Returns the current group. The slots change their groups at different times."""
         epoch = int((time.monotonic() - since + self.number * EPOCH_SECONDS / 5) / EPOCH_SECONDS)
         return f"{run}-{self.number}-{epoch}"
 
@@ -122,7 +124,7 @@ class OffsetsClient:
         return self._random.sample(range(PARTITIONS), self._random.choice((1, 1, PARTITIONS)))
 
     def pause(self) -> None:
-        """Waits a little, as between two operations."""
+        """Waits for the usual time between two operations."""
         time.sleep(self._random.expovariate(1 / _THINK_SECONDS))
 
     def commit(self) -> None:
@@ -199,7 +201,7 @@ class OffsetsClient:
             if part is not None and part.error_code:
                 self._progress.failed(int(part.error_code))
                 continue
-            # A reply about all partitions lacks one whose only offset is pending, also with require_stable.
+            # A reply about all partitions lacks a partition whose only offset is pending, even with require_stable.
             kind = "stable_read" if stable and part is not None else "read"
             value = part.committed_offset if part is not None else NO_OFFSET
             self._recorder.append(

@@ -1,4 +1,4 @@
-"""Which acknowledged records were lost, repeated or reordered."""
+"""Finds acknowledged records that were lost, repeated or reordered."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from itertools import pairwise
 
 @dataclass
 class Produced:
-    """What the producers and the consumer group noted.
+    """The notes of the producers and of the consumer group.
 
     Attributes:
         acknowledged: partition and value of each acknowledged record of the idempotent producer.
@@ -37,7 +37,7 @@ class Produced:
 
 
 def check_plain(acknowledged: Sequence[tuple[int, int]], found: Mapping[int, Sequence[str]]) -> list[str]:
-    """Returns what is wrong with the records of the idempotent producer: lost, repeated, or in another order."""
+    """Returns a line for each error in the idempotent producer's records: lost, repeated, or in another order."""
     problems = []
     for partition, values in found.items():
         numbers = [int(value) for value in values]
@@ -51,9 +51,10 @@ def check_plain(acknowledged: Sequence[tuple[int, int]], found: Mapping[int, Seq
 
 
 def check_transactions(outcomes: Mapping[int, str], found: Mapping[int, Sequence[str]], size: int) -> list[str]:
-    """Returns what is wrong with the transactions of `size` records each.
+    """Returns a line for each error in the transactions, which have `size` records each.
 
-    A committed transaction is complete, an aborted one has left nothing, and an unknown one is one or the other.
+    A committed transaction must be complete. An aborted one must have left no record. An unknown one must be complete
+    or have left no record.
     """
     seen = Counter(value for values in found.values() for value in values)
     problems = [f"{value} {many} times" for value, many in seen.items() if many > 1]
@@ -70,5 +71,5 @@ def check_transactions(outcomes: Mapping[int, str], found: Mapping[int, Sequence
 
 
 def check_consumed(required: set[tuple[str, str]], consumed: set[tuple[str, str]]) -> list[str]:
-    """Returns the records that the consumer group must have read and has not."""
+    """Returns the required records that the consumer group has not read."""
     return [f"the group has not read {place} of {topic}" for topic, place in sorted(required - consumed)]

@@ -1,4 +1,4 @@
-"""Producers that note what was acknowledged, a consumer group that reads it, and a final reading of everything."""
+"""Producers that note acknowledged records, a consumer group that reads them, and a final reading of all records."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ _PATIENT: dict[str, Any] = {"socket.timeout.ms": 8000, "reconnect.backoff.max.ms
 
 
 class PlainProducer:
-    """An idempotent producer with acks=all. It writes numbers, in order for each partition."""
+    """An idempotent producer with acks=all. It writes ascending numbers to each partition."""
 
     def __init__(self, bootstrap: str, produced: Produced, progress: Progress) -> None:
         self._produced, self._progress = produced, progress
@@ -39,7 +39,7 @@ class PlainProducer:
         )
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Produces until `stopped`. Then waits until everything is acknowledged or has failed."""
+        """Produces until `stopped` is true. Then waits until each record is acknowledged or has failed."""
         partition = 0
         while not stopped():
             partition = (partition + 1) % PARTITIONS
@@ -71,7 +71,7 @@ class TransactionalProducer:
         self._producer: Producer | None = None
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Runs transactions until `stopped`."""
+        """Runs transactions until `stopped` is true."""
         number = 0
         while not stopped():
             number += 1
@@ -155,7 +155,7 @@ class GroupReader:
         )
 
     def run(self, complete: threading.Event) -> None:
-        """Reads until `complete` is set, and then until it has read everything that it must, or the time is over."""
+        """Reads until `complete` is set. Then reads until it has all required records, or the time is over."""
         self._consumer.subscribe([PLAIN, TRANSACTIONAL])
         while not complete.is_set():
             self._read()

@@ -1,4 +1,4 @@
-"""What a run has shown."""
+"""The results of a run, and their form as text and JSON."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,13 +22,15 @@ class Report:
         checked: the checker's result.
         unexplained: the violations that remain without the stale reads of `failovers`.
         generations: how many generations the replies to members show.
-        shared, large: broken rules of generations. `excused` generations were too large around a sidecar's restart.
+        shared: partitions that two members of one generation were assigned.
+        large: generations over the limit.
+        excused: generations over the limit around a sidecar's restart.
         records: lost, repeated and reordered records.
-        read: the records that were read at the end.
+        read: the number of records that were read at the end.
         broken: clients that failed in an unexpected way, for instance because of a wrong reply.
         progress: figures of the clients by kind.
-        answered: how many OffsetFetch requests sidecars answered themselves, and why they left others to the broker.
-        stale: replies that a proxy replaced by old ones.
+        answered: how many OffsetFetch requests sidecars answered, and how many they forwarded, by reason.
+        stale: the number of replies that a proxy replaced by old ones.
     """
 
     faults: dict[str, int]
@@ -47,7 +49,7 @@ class Report:
     stale: int
 
     def problems(self, *, direct: bool) -> list[str]:
-        """Returns everything that must not be. With `direct`, nothing is expected of sidecars."""
+        """Returns a line for each broken rule. With `direct`, there are no rules for sidecars."""
         found = [
             *(f"not linearizable: {each['key']}: {each['first']}" for each in self.unexplained),
             *(f"not decided: {each['key']}" for each in self.checked.undecided),

@@ -25,14 +25,14 @@ _LEAD_SECONDS = 3.0
 _CALM_SECONDS = 5.0
 """Seconds at the end without faults."""
 _LATE_SECONDS = 180.0
-"""The maximum time in which the clients end."""
+"""The maximum time in seconds until the clients have ended."""
 _EXCUSED_SECONDS = 10.0
-"""How long after the restart of a sidecar a generation may be too large (docs/limits.md)."""
+"""Seconds after the restart of a sidecar in which a generation may be too large (docs/limits.md)."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to run.
+    """The options of a run.
 
     Attributes:
         folder: an empty folder for everything that the run writes.
@@ -43,7 +43,7 @@ class Options:
         stale: whether proxies return old answers, which the check has to find.
         kinds: the faults that may happen.
         deletes: whether clients delete offsets.
-        once: whether each kind of fault happens once, however long that takes.
+        once: whether each kind of fault happens exactly once. The run then takes as long as the faults.
     """
 
     folder: Path
@@ -57,13 +57,13 @@ class Options:
     once: bool = False
 
     def faults(self) -> list[Fault]:
-        """Returns the faults of the run. Without sidecars, those of sidecars are left out, and others stay the same."""
+        """Returns the faults of the run. Without sidecars, the faults of sidecars are left out of the same schedule."""
         faults = schedule(self.seed, None if self.once else self.seconds - _CALM_SECONDS, self.kinds)
         return [each for each in faults if not (self.direct and each.kind in SIDECAR_KINDS)]
 
 
 def run(options: Options) -> Report:
-    """Runs everything. Raises if the run itself fails, for instance because a broker does not start."""
+    """Runs the clients and the faults. Raises if the run itself fails, for instance because a broker does not start."""
     checker.program()  # Fails at once without Go.
     faults = options.faults()
     with installation(
@@ -148,7 +148,7 @@ def _unexplained(
     checked: checker.Checked,
     forwarded: failovers.ForwardedReads | None,
 ) -> list[dict[str, Any]]:
-    """Returns the violations that remain without the reads that Kafka itself answers from an old state."""
+    """Returns the violations that remain when the reads that Kafka itself answers from an old state are left out."""
     if not checked.violations:
         return []
     clock_offset = time.time_ns() - time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""Which fault happens when. One seed gives the same faults each time."""
+"""Chooses the faults of a run and their times. The same seed gives the same faults."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ def schedule(seed: int, seconds: float | None, kinds: Sequence[str] = KINDS) -> 
 
     Args:
         seed: decides order, times, nodes and durations.
-        seconds: the end of the last recovery; None if each kind happens once.
+        seconds: the time by which the last node must have recovered; None if each kind happens once.
         kinds: the kinds of faults.
 
     Each kind occurs equally often. At most one broker at a time is killed or paused, because a partition needs two of

@@ -1,4 +1,4 @@
-"""Kafka's own stale answers, without a sidecar: the reason why `failovers` leaves some reads out."""
+"""Shows Kafka's own stale answers, without a sidecar. They are the reason why `failovers` leaves some reads out."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def commit(broker: KafkaBroker, offset: int, group: str = GROUP) -> bool:
 
 
 def committed(broker: KafkaBroker) -> int:
-    """Returns the group's offset, -1 if there is none, and -2 if the broker does not answer now."""
+    """Returns the group's offset, -1 if it has none, or -2 if the broker returns an error."""
     reply = ask(broker.direct, OffsetFetchRequest(group_id=GROUP, topics=None), 7)
     if reply.error_code:
         return -2
@@ -41,9 +41,8 @@ def committed(broker: KafkaBroker) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_new_leader_answers_from_its_old_high_watermark(tmp_path: Path) -> None:
-    """An acknowledged commit is missing in the new coordinator's answers while too few replicas are in sync.
-
-    The brokers' logs show it, so `failovers` leaves these reads out.
+    """An acknowledged commit is missing in a new coordinator's answers while too few replicas are in sync, and
+    `failovers` finds this from the brokers' logs.
     """
     properties = {**PROPERTIES, "offsets.topic.num.partitions": "1", "replica.fetch.wait.max.ms": "2000"}
     with kafka_cluster(tmp_path, properties=properties) as (first, second, third):

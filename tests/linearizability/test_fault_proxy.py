@@ -1,4 +1,4 @@
-"""The proxies, before a server that returns each message in upper case."""
+"""Tests the proxies before a server that returns each message in upper case."""
 
 import random
 import select
@@ -16,7 +16,7 @@ _QUIET_SECONDS = 0.2
 
 
 class Chosen(random.Random):
-    """Returns the given numbers, one after the other."""
+    """A random generator that returns the given numbers one after the other."""
 
     def __init__(self, *numbers: float) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def test_frozen_bytes_are_forwarded_later() -> None:
 
 
 def test_message_is_cut_in_the_middle() -> None:
-    """The server gets half of the next message. Then both sides lose their connection."""
+    """The server gets half of the next message, and then both sides lose their connection."""
     [at] = free_addresses(1)
     got: list[bytes] = []
 
@@ -83,7 +83,7 @@ def test_message_is_cut_in_the_middle() -> None:
         assert client.recv(100) == b"FIRST"
         proxy.cut(1.0)
         client.sendall(b"second")
-        assert until_lost(client) in (b"", b"S")  # The server may have replied to the half, and half of that may pass.
+        assert until_lost(client) in (b"", b"S")  # Half of the server's reply to the half message may arrive.
     assert got in ([b"first", b"sec"], [b"first"])  # The reset may reach the server before it reads.
 
 
@@ -111,7 +111,7 @@ def test_server_that_is_down_refuses() -> None:
 
 
 def test_offset_fetches_are_noted() -> None:
-    """Two requests in one chunk, a cut one, and one that is no OffsetFetch."""
+    """The proxy notes each OffsetFetch of a chunk, also an incomplete one, and no other request."""
     [at] = free_addresses(1)
     requests = [
         frame(api.to_bytes(2, "big") + b"\0\7\0\0\0\1" + len(client_id).to_bytes(2, "big") + client_id + b"group")
@@ -131,7 +131,7 @@ def test_offset_fetches_are_noted() -> None:
 
 
 def test_stale_reply_has_the_correlation_id_of_its_request() -> None:
-    """The second reply to the same OffsetFetch is the first one, under the new correlation id."""
+    """The second reply to the same OffsetFetch is the first reply with the new correlation id."""
     [at] = free_addresses(1)
     bodies = iter([b"old", b"new", b"third"])
 
@@ -158,7 +158,7 @@ def frame(content: bytes) -> bytes:
 
 
 def until_lost(client: socket.socket) -> bytes:
-    """Waits until the connection ends. Returns the bytes that came before."""
+    """Waits until the connection ends. Returns the bytes that arrived."""
     received = b""
     with suppress(ConnectionResetError):
         while chunk := client.recv(100):

@@ -1,4 +1,4 @@
-"""Real brokers and sidecars: each kind of fault happens once, and histories stay right. The check itself can fail."""
+"""Tests on real brokers and sidecars that histories stay right under each kind of fault and that the check can fail."""
 
 from collections import Counter
 from itertools import pairwise
@@ -11,13 +11,15 @@ from tests.linearizability import checker, history, schedule
 from tests.linearizability.run import Options, run
 
 _SLOW = 900
-"""Seconds. On an idle machine, the runs take a minute or two."""
+"""The maximum time of a run in seconds. On an idle machine, the runs take a minute or two."""
 
 
 @pytest.mark.long
 @pytest.mark.timeout(_SLOW)
 def test_each_kind_of_fault_once(tmp_path: Path) -> None:
-    """Offsets stay linearizable and no record is lost. A stale read in the same history is found."""
+    """Under each kind of fault, offsets stay linearizable and no record is lost, and the check finds a made-up stale
+    read in the same history.
+    """
     go()
     report = run(Options(tmp_path, seconds=30, once=True))
     assert report.faults == dict.fromkeys(schedule.KINDS, 1)
@@ -34,7 +36,7 @@ def test_each_kind_of_fault_once(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(_SLOW)
 def test_stale_answers_are_found(tmp_path: Path) -> None:
-    """Proxies between clients and sidecars return old replies to OffsetFetch."""
+    """The check finds stale reads if proxies between clients and sidecars return old replies to OffsetFetch."""
     go()
     report = run(Options(tmp_path, seconds=15, kinds=(), stale=True))
     assert report.stale > 0
@@ -42,7 +44,7 @@ def test_stale_answers_are_found(tmp_path: Path) -> None:
 
 
 def test_schedule() -> None:
-    """A seed gives one schedule. At most one broker is down or paused, and a node has one fault at a time."""
+    """A seed gives one schedule, with at most one broker down or paused and at most one fault of a node at a time."""
     faults = schedule.schedule(7, 600)
     assert faults == schedule.schedule(7, 600)
     assert faults != schedule.schedule(8, 600)

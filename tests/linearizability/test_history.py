@@ -1,4 +1,4 @@
-"""Histories and their check, without brokers."""
+"""Tests histories and their check without brokers."""
 
 import io
 import time
@@ -20,7 +20,7 @@ def operation(kind: str, value: int, began: int, ended: int | None, *, txn: int 
 
 
 def steps(*done: tuple[str, int] | tuple[str, int, int]) -> list[Operation]:
-    """Returns operations one after the other, from kind, value and transaction. The end of a transaction is open."""
+    """Returns operations in sequence, from kind, value and transaction. The end of a transaction has no end time."""
     found = []
     for number, (kind, value, *txn) in enumerate(done):
         ended = None if kind.startswith("end") else 10 * number + 5
@@ -82,7 +82,7 @@ def test_linearizable(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOT_LINEARIZABLE)
 def test_not_linearizable(name: str, tmp_path: Path) -> None:
-    """The checker names the key, and draws a picture."""
+    """The checker names the key of a history that is not linearizable, and draws a picture."""
     go()
     [violation] = checker.check(NOT_LINEARIZABLE[name], tmp_path).violations
     assert violation["key"] == KEY
@@ -96,7 +96,7 @@ def test_first_operation_that_does_not_fit_is_named() -> None:
 
 
 def test_keys_are_independent() -> None:
-    """A commit of one partition says nothing about another one."""
+    """A commit of one partition does not affect the reads of another partition."""
     go()
     other = [Operation("group/1", "other", "read", 100, 101)]
     assert checker.check([*steps(("commit", 1)), *other]).violations == []
@@ -207,7 +207,7 @@ def test_transactions(found: list[str], problems: list[str]) -> None:
 
 
 def test_records_that_the_group_has_not_read() -> None:
-    """The group must read what was acknowledged or committed."""
+    """Each acknowledged or committed record that the group has not read is reported."""
     produced = record_check.Produced([(2, 7)], {1: "committed", 2: "aborted", 3: "unknown"})
     required = produced.required("plain", "transactional", size=2, partitions=3)
     assert required == {("plain", "2/7"), ("transactional", "0/1:0"), ("transactional", "1/1:1")}

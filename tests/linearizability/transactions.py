@@ -48,9 +48,9 @@ class Transactions:
         random: decides between commit and abort.
         recorder: records the operations.
         progress: counts errors.
-        bounds_ends: whether a producer's next transaction shows that the offsets of its previous one are visible. This
-            holds for the coordinator of Kafka 4, which answers WriteTxnMarkers when it has applied them. The classic
-            coordinator applies them later (`GroupMetadataManager.scheduleHandleTxnCompletion`).
+        bounds_ends: whether the offsets of a producer's previous transaction are visible when its next one begins. This
+            holds for the coordinator of Kafka 4, which applies the markers before it answers WriteTxnMarkers. The
+            classic coordinator applies them later (`GroupMetadataManager.scheduleHandleTxnCompletion`).
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Transactions:
             self._abandon()
 
     def close(self) -> None:
-        """Records what is not recorded yet."""
+        """Records the ends of transactions that are not recorded yet."""
         self._record_ends(None)
 
     def _abandon(self) -> None:
@@ -104,7 +104,7 @@ class Transactions:
         self._record_ends(None)
 
     def _record_ends(self, ended: int | None) -> None:
-        """Records the ends of the previous transaction, which are complete at this time; None if that is not known."""
+        """Records the ends of the previous transaction. `ended`: when they were complete; None if that is not known."""
         for each in self._ends:
             self._recorder.append(replace(each, ended=ended if self._bounds_ends else None).line())
         self._ends.clear()
@@ -131,7 +131,7 @@ class Transactions:
         began = now()
         kinds = ["end_commit" if commit else "end_abort"]
         failed = self._retried(request) != 0
-        if failed and commit:  # The transaction was committed or, at the latest after its timeout, aborted.
+        if failed and commit:  # The transaction was committed, or it is aborted after its timeout at the latest.
             kinds.append("end_abort")  # The first of the two ends counts.
         for partition, value in values.items():
             for kind in kinds:
@@ -149,7 +149,7 @@ class Transactions:
         return code == 0
 
     def _retried(self, request: Struct) -> int:
-        """Sends a request until it succeeds or fails for good. Returns the last error code, -1 without a reply."""
+        """Sends a request until it succeeds or fails for good. Returns the last error code, or -1 without a reply."""
         code = -1
         for _ in range(_TRIES):
             try:

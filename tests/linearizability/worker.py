@@ -40,14 +40,14 @@ _MAX_CLIENTS = 32
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a worker needs to know.
+    """The configuration of a worker.
 
     Attributes:
         role: `offsets`, with members of groups, or `records`.
         number: the number of the worker, from 0 on.
         bootstrap: the addresses of all brokers for clients.
-        run: a name that begins the names of the groups.
-        seed: the seed of the run. Workers of one seed are random in different ways.
+        run: the prefix of the groups' names.
+        seed: the seed of the run. Each client's random numbers depend on the seed and on a number of its own.
         since: the start of the run in monotonic seconds.
         folder: the folder for the files. The clients stop when it contains the file `STOP`.
         deletes: whether clients delete offsets.
@@ -70,7 +70,7 @@ class Configuration:
 
     @classmethod
     def from_text(cls, text: str) -> "Configuration":
-        """Reads what `text` wrote."""
+        """Returns the configuration from the result of `text`."""
         fields = json.loads(text)
         fields["bootstrap"] = tuple((host, port) for host, port in fields["bootstrap"])
         return cls(**fields)
@@ -177,7 +177,7 @@ class Worker:
         }
 
     def _client(self) -> tuple[int, Random]:
-        """Returns a number that is unique in the run, and the client's own source of randomness."""
+        """Returns a number that is unique in the run, and a random generator for one client."""
         number = next(self._numbers)
         return number, Random(f"{self._at.seed}-{number}")
 

@@ -21,7 +21,7 @@ QUICK_CLIENTS = ("librdkafka", "kafka-python", "java-4.4")
 def main(arguments: Sequence[str]) -> int:
     """Runs the matrix. Returns 1 if a step works directly and not through the sidecar, otherwise 0."""
     options = _options(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # So that all processes are ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # The exit ends all child processes.
     results = Results(options.results)
     if options.fresh:
         results.clear()
@@ -71,7 +71,7 @@ def _names(known: Sequence[str] | Mapping[str, object]) -> Callable[[str], tuple
 
 
 def _prepared(rows: Sequence[Row], results: Results) -> dict[Row, Program]:
-    """Builds the programs. Those that cannot be built are noted in the results."""
+    """Builds the programs. Notes in the results which programs cannot be built."""
     programs = {}
     for row in rows:
         try:

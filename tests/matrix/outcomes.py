@@ -1,4 +1,4 @@
-"""What a step of a client led to, and what the comparison of both routes means."""
+"""The outcome of a client's step, and the verdict on both routes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ SIGNS: Mapping[Verdict, str] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step led to on one route.
+    """The outcome of a step on one route.
 
     Args:
         error: the client's error text, empty if the step worked.
@@ -47,7 +47,7 @@ class Cell:
     Args:
         direct: the outcome without the sidecar.
         through: the outcome through the sidecar.
-        again: whether the routes differed at first and both worked when the client ran once more.
+        again: whether the routes differed at first, and both worked when the client ran a second time.
     """
 
     direct: Outcome

@@ -107,7 +107,7 @@ def _questions(results: Results) -> str:
 
 
 def _differences(results: Results) -> str:
-    """Returns the reasons of all cells that are neither good nor without a reason of their own."""
+    """Returns the text about all cells that have a reason to show."""
     lines = ["## What does not work, and why\n", "The texts are the clients' own error messages.\n"]
     lines += ["| client | steps | brokers | result | error |", "|---|---|---|---|---|"]
     for (client, brokers, verdict, text), steps in _by_reason(results).items():
@@ -130,7 +130,7 @@ def _by_reason(results: Results) -> Mapping[tuple[str, tuple[str, ...], Verdict,
 
 
 def _reason(cell: Cell) -> str | None:
-    """Returns the error text to show for a cell, without names, addresses and paths; None if there is none to show."""
+    """Returns the error text to show for a cell, without names, addresses and paths; None if it shows no text."""
     if cell.verdict is Verdict.SAME:
         return "the routes differed in a first run and not in a second one" if cell.again else None
     error = cell.through.error if cell.verdict is Verdict.FAIL else cell.direct.error

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.matrix.outcomes import Outcome
 
 SECONDS_PER_STEP = 120.0
-"""A client waits at most 30 s for one thing, and a step waits for three things."""
+"""The maximum time of a step. A client waits at most 30 s for one event, and a step waits for at most three events."""
 FIRST = "produce"
 """If this step fails, the others do not run, because they need its records."""
 _REPORT = b'{"step"'
@@ -52,7 +52,7 @@ def run_steps(
 def _one_run(
     command: Sequence[str], steps: Sequence[str], log: Path, environment: Mapping[str, str]
 ) -> dict[str, Outcome]:
-    """Returns the outcomes of one start of the program, at least of the first step."""
+    """Starts the program once. Returns the outcomes of the steps that it ran, at least of the first step."""
     outcomes: dict[str, Outcome] = {}
     with log.open("ab") as errors:
         process = subprocess.Popen(
@@ -98,7 +98,7 @@ def _reported(line: bytes, outcomes: dict[str, Outcome]) -> str:
 
 
 def _lines(process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
-    """Yields the lines of its output, until the output ends. Raises TimeoutError if a step takes too long."""
+    """Yields the lines of a program's output until it ends. Raises TimeoutError if a step takes too long."""
     assert process.stdout is not None
     descriptor, held, deadline = process.stdout.fileno(), b"", time.monotonic() + SECONDS_PER_STEP
     with process.stdout, selectors.DefaultSelector() as selector:

@@ -17,7 +17,7 @@ Cells = Mapping[str, Mapping[str, Mapping[str, Cell]]]
 class Results:
     """All results that a file holds.
 
-    A result of another version of the client, or with other steps, is left out.
+    Results of another version of the client, or with other steps, are left out.
     """
 
     def __init__(self, file: Path) -> None:
@@ -58,7 +58,7 @@ class Results:
 
     @property
     def cells(self) -> Cells:
-        """The cells of the present versions and steps."""
+        """The cells of the current versions and steps."""
         return {
             broker: {
                 client: {step: _cell(cell) for step, cell in held["steps"].items()}

@@ -37,7 +37,7 @@ class Row:
         prepare: builds the program. Raises Missing.
         steps: the names of its steps.
         more: further arguments, after those that all programs have.
-        names_broker: whether the user of the client names the broker's version, as a further argument.
+        names_broker: whether the client needs the broker's version in its settings. A further argument gives it.
     """
 
     name: str

@@ -99,7 +99,7 @@ class BrokerRun:
 
 
 def run_broker(version: str, programs: dict[Row, Program], jobs: int, keep: Path | None = None) -> BrokerResult:
-    """Runs the clients against a broker of a version. `keep` is a folder for the logs, which otherwise are removed."""
+    """Runs the clients against a broker of a version. `keep` is a folder for the logs. Without it, they are removed."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         return BrokerRun(keep, version, programs, jobs).result()

@@ -31,11 +31,11 @@ def running_broker(folder: Path, version: str) -> Iterator[KafkaBroker]:
 
 @contextmanager
 def running_sidecar(folder: Path, broker: KafkaBroker) -> Iterator[SidecarProcess]:
-    """Starts a sidecar in front of the broker for the length of the block. It has read the log of offsets.
+    """Runs a sidecar in front of the broker while the block runs. The sidecar has read the offsets topic.
 
-    All clients connect through it while it runs, so it has the setting `answers.exclusive`. A broker whose listeners
-    have no names needs a gateway. Brokers before 0.11 have no API that lists ACLs, so the operator states that there
-    is no authorizer.
+    All clients connect through the sidecar, so it has the setting `answers.exclusive`. A broker whose listeners have no
+    names needs a gateway. Brokers before 0.11 have no API that lists ACLs, so a setting states that the broker has no
+    authorizer.
     """
     version = broker.release.version
     answers: dict[str, Any] = {"exclusive": True}

@@ -1,4 +1,4 @@
-"""The matrix itself: what a comparison means, how programs are run, the page, and one client with a real broker.
+"""Tests the matrix: verdicts, the running of programs, the page, and one client with a real broker.
 
 The client is librdkafka from the project's own packages, so this test downloads nothing but the broker.
 """
@@ -79,7 +79,7 @@ def test_steps_stop_without_records(tmp_path: Path) -> None:
 
 
 def test_page(tmp_path: Path) -> None:
-    """The page has a sign for each step, and the reason of each failure without ports, names of the run and paths."""
+    """The page has a sign for each step, and a reason for each failure without ports, paths and names of the run."""
     results = Results(tmp_path / "results.json")
     steps = dict(zip(CLIENT_STEPS, [Cell(GOOD, GOOD), Cell(BAD, GOOD), Cell(BAD, BAD)], strict=False))
     steps |= {"transactions": Cell(UNSUPPORTED, UNSUPPORTED), "admin": Cell(GOOD, BAD)}
@@ -100,7 +100,7 @@ def test_missing_toolchain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_build_is_repeated_after_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build is kept until one of its files changes. A build that failed is not kept."""
+    """A build is kept until one of its files changes, and a failed build is not kept."""
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     file, builds = tmp_path / "file", list[Path]()
     file.write_text("one")

@@ -1,6 +1,6 @@
 """Downloads and builds the client programs, in the cache folder that also keeps Kafka's jars.
 
-Each language has a folder whose name contains a hash of all that the build depends on. A complete build has a mark.
+Each build has a folder whose name contains a hash of the build's inputs. A marker file shows that a build is complete.
 """
 
 import fcntl
@@ -21,14 +21,14 @@ STREAMS_VERSION = "4.4.0"
 CONNECT_VERSION = "4.3.1"
 """The newest version whose connectors for files are available from Maven."""
 _COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
-"""Debian's package of the runtime contains the compiler, though not the command javac."""
+"""The compiler's main class. Debian's package of the Java runtime contains it, but not the command javac."""
 _MARK = ".complete"
 _NODE_HEADERS = Path("/usr/include/node/node.h")
-"""Debian's headers of Node.js. Without them, node-gyp downloads headers."""
+"""A header of Debian's package for Node.js. Without the package, node-gyp downloads the headers."""
 
 
 class Missing(Exception):
-    """A client cannot run here. The text gives the reason in one line."""
+    """Raised when a client cannot run on this machine. The text gives the reason in one line."""
 
 
 def java_classes(version: str) -> str:
@@ -111,10 +111,10 @@ def python_program() -> str:
 
 
 def built(name: str, files: Sequence[Path], build: Callable[[Path], None], more: str = "") -> Path:
-    """Returns the folder of a build. Builds if the folder is not complete. Other runs wait meanwhile.
+    """Returns the folder of a build. Builds if the folder is not complete. Other runs wait for the build.
 
     Args:
-        name: the name of the build, which the folder's name begins with.
+        name: the name of the build. The folder's name begins with it.
         files: the files that the build depends on.
         build: fills the folder. It raises Missing if it fails.
         more: another text that the build depends on.

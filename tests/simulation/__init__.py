@@ -8,8 +8,8 @@
 - `history`: the states that the broker had
 - `client`, `members`, `others`, `questions`: the clients
 - `checker`: compares replies with what the broker could have answered
-- `scenario`: what a seed stands for
-- `faults`: what goes wrong
+- `scenario`: chooses the settings, the clients and the kinds of faults of a run from its seed
+- `faults`: injects faults
 - `world`: puts a run together
 - `run`: runs one seed
 - `minimise`: makes a failing run smaller

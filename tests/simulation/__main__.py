@@ -43,9 +43,10 @@ def main() -> int:
 
 
 def _fix_hashes() -> None:
-    """Starts this program again with fixed hashes, if they are not. Sets of strings then have the same order each time.
+    """Starts this program again with PYTHONHASHSEED=0, unless it has this value. Sets of strings then have one order.
 
-    The arguments were parsed before, because the check of the documented commands runs the program up to that point.
+    The check of the documented commands runs the program only until it has parsed its arguments, so the caller parses
+    them before this call.
     """
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.environ["PYTHONHASHSEED"] = "0"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class HangUp(Exception):
-    """The broker closes the connection."""
+    """Raised when the broker closes the connection instead of replying."""
 
 
 class BrokerConnection:
@@ -20,7 +20,7 @@ class BrokerConnection:
     Attributes:
         link: carries replies to the sidecar.
         owner: the client whose requests arrive here; None before the first.
-        was_reset: whether the connection has broken by `Reset`, or will do so when the broker has the next reply.
+        was_reset: whether a `Reset` has broken the connection, or will break it when the broker has the next reply.
     """
 
     def __init__(self, kafka: "Kafka", link: Any) -> None:
@@ -33,7 +33,7 @@ class BrokerConnection:
         self._loses_reply = self.was_reset = False
 
     def lost(self) -> None:
-        """The sidecar knows that the connection has ended. So it must doubt all that is in flight."""
+        """Called when the sidecar learns that the connection has ended. It must then doubt all requests in flight."""
         self._is_lost = True
         for effect in self._effects:
             effect.show(math.nextafter(self._kafka.now, math.inf))  # The sidecar may have decided a question just now.
@@ -45,13 +45,13 @@ class BrokerConnection:
             self._handle_next()
 
     def closed(self) -> None:
-        """See Peer. A request that is handled still gets its reply."""
+        """See Peer. A request that the broker is handling still gets its reply."""
         self._has_ended = True
         if not self._is_busy:
             self.cut()
 
     def cut(self) -> None:
-        """The broker closes the connection."""
+        """Closes the connection from the broker's side."""
         self._is_open = False
         self._kafka.forget(self)
         self.link.cut()
@@ -89,7 +89,7 @@ class BrokerConnection:
             self.cut()
 
     def _handle_late(self, frame: bytes) -> None:
-        """The sidecar loses the connection now, and the broker gets the request afterwards."""
+        """Breaks the connection now, and gives the request to the broker afterwards."""
         self.cut()
         self._kafka.handle_late(lambda: self._handle(frame))
 

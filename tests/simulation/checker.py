@@ -36,12 +36,14 @@ from tests.simulation.timeline import Violation
 REWRITTEN = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_GROUPS)
 """The APIs whose replies the sidecar may change: the offered versions, and the hosts of members."""
 REFUSED = (ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389, ErrorCode.GROUP_MAX_SIZE_REACHED)
-_INSTANCES_SINCE, _STATES_SINCE, _TYPES_SINCE = 4, 4, 5  # DescribeGroups, ListGroups, ListGroups.
-_EPOCHS_SINCE, _MANY_GROUPS_SINCE = 5, 8  # OffsetFetch.
+# First versions with instance ids in DescribeGroups, and with states and types in ListGroups.
+_INSTANCES_SINCE, _STATES_SINCE, _TYPES_SINCE = 4, 4, 5
+# First versions of OffsetFetch with leader epochs, and with several groups.
+_EPOCHS_SINCE, _MANY_GROUPS_SINCE = 5, 8
 
 
 class Asker(Protocol):
-    """The client of a request. `host`: as in DescribeGroups."""
+    """The client of a request. `host`: the client's host as DescribeGroups shows it."""
 
     name: str
     host: str
@@ -57,13 +59,13 @@ class Sent:
     Attributes:
         frame: the request without its length.
         arrived_at: when the sidecar could read all of it.
-        effect: what it changed at the broker; None if the broker has not received it.
-        broker_reply: the frame that the broker sent, with its length; None if it has not.
+        effect: what the request changed at the broker; None if the broker has not received the request.
+        broker_reply: the frame of the broker's reply, with its length; None before the broker has replied.
         seen: for a question, how many states each of its groups had had when the broker answered.
-        handled_at: when the broker has handled it; infinite before.
-        ended_at: when it got its reply or its connection ended; infinite before.
-        is_lost: whether its connection ended before the reply.
-        connection: the connection on which the broker has received it; None if the broker has not.
+        handled_at: when the broker handled the request; infinite before.
+        ended_at: when the client got the reply or the connection ended; infinite before.
+        is_lost: whether the connection ended before the reply.
+        connection: the connection on which the broker received the request; None before.
     """
 
     client: Asker
@@ -84,7 +86,7 @@ class Sent:
 
     @property
     def was_reset(self) -> bool:
-        """Whether the connection has broken between the sidecar and the broker."""
+        """Whether a `Reset` breaks the connection between the sidecar and the broker, now or with the next reply."""
         return self.connection is not None and self.connection.was_reset
 
     @property
@@ -100,7 +102,8 @@ class Checker:
     Attributes:
         limit: the group.max.size that is in force; None without a limit.
         hosts: the hosts of the clients that got a member id, by the id.
-        local: how many replies the sidecar made itself, by API; forwarded: how many it did not.
+        local: how many replies the sidecar made itself, by API.
+        forwarded: how many replies of the broker the sidecar forwarded, by API.
     """
 
     history: History
@@ -203,9 +206,10 @@ class Checker:
     def _is_mixed(
         self, sent: Sent, request: OffsetFetchRequest, group_id: str, at: int, answered: Any, now: float
     ) -> bool:
-        """Whether each partition of an answer alone is right.
+        """Whether each partition of an answer is right on its own, in a state of its own.
 
-        The reply to the later one of two commits may pass the sidecar first. The answer then shows only the later one.
+        The reply to the later of two commits may pass the sidecar before the reply to the earlier. An answer in between
+        shows only the later commit.
         """
         assert sent.arrived_at is not None
         history, [error, rows] = self.history, answered

@@ -42,7 +42,7 @@ class FrameReader:
 
 
 class SimulatedClient:
-    """A client with one connection, which it opens again when it ends.
+    """A client with one connection. The client connects again when the connection ends.
 
     `is_instant`: whether the bytes of clients of this class take no time.
 
@@ -105,7 +105,7 @@ class SimulatedClient:
         self.connected()
 
     def disconnect(self) -> None:
-        """Closes the connection at once, and opens another one later."""
+        """Closes the connection at once, and connects again later."""
         if (link := self._link) is not None:
             self._link = None
             link.cut()
@@ -119,7 +119,7 @@ class SimulatedClient:
         return self.world.scenario.reconnect * self.rng.uniform(0.2, 3.0)
 
     def half_close(self) -> None:
-        """Sends the end of the stream, and reads on until the sidecar closes too."""
+        """Closes the sending side, and reads until the sidecar closes its side."""
         if self._link is not None:
             self._link.half_close()
 
@@ -137,7 +137,7 @@ class SimulatedClient:
     # Requests.
 
     def ask(self, request: Struct, version: int, done: Callable[[Any], None], *, replies: bool = True) -> None:
-        """Sends a request. Calls `done` with its reply, unless the connection ends before."""
+        """Sends a request. Calls `done` with its reply, unless the connection ends first."""
         if self._link is None:
             return
         correlation = self.world.next_correlation()
@@ -179,7 +179,7 @@ class SimulatedClient:
             self.world.replied(sent, frame, _decoded(sent, frame))
 
     def _link_ended(self, link: Link) -> None:
-        """Checks a connection that has ended. The sidecar has closed it, unless the client has just given it up."""
+        """Checks a connection that has ended. Either the sidecar closed the connection, or the client did just now."""
         if self._link is link and link.reads and self.world.host.is_draining:
             for sent in self._sent:
                 if sent.broker_reply is not None and not sent.was_reset:

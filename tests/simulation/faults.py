@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and when."""
+"""Injects the faults of a run: lost connections, restarts, delays and others."""
 
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -16,14 +16,14 @@ BURSTS = 0.2
 
 
 class Faults:
-    """Injects the faults of a scenario, one after the other."""
+    """Injects the faults of a scenario one after the other."""
 
     def __init__(self, world: World, nursery: trio.Nursery) -> None:
         self.world, self.nursery = world, nursery
         self.rng = Random(f"{world.scenario.seed}:faults")
 
     async def run(self) -> None:
-        """Injects faults for the scenario's seconds. Afterwards, nothing is broken any more."""
+        """Injects faults for the scenario's seconds. All faults have ended when this method returns."""
         scenario, kinds = self.world.scenario, sorted(self.world.scenario.faults)
         with trio.move_on_after(scenario.seconds):
             while True:
@@ -41,12 +41,12 @@ class Faults:
         weather.own_lag = weather.distance
 
     def client(self) -> SimulatedClient:
-        """Returns any client, and more often one that waits for a reply, such as a member whose join is parked."""
+        """Returns a random client. It prefers clients that wait for a reply, such as a member whose join is parked."""
         waiting = [each for each in self.world.clients if each.is_waiting]
         return self.rng.choice(waiting if waiting and self.rng.random() < 0.5 else self.world.clients)
 
     def partition(self) -> int:
-        """Returns the number of any partition of the log."""
+        """Returns the number of a random partition of the log."""
         return self.rng.choice([*self.world.kafka.log.partitions])
 
 
@@ -56,7 +56,7 @@ async def _cut_client(faults: Faults) -> None:
 
 
 async def _cut_joining(faults: Faults) -> None:
-    """The connection of a member breaks whose join or sync is parked."""
+    """The connection of a member with a parked join or sync breaks."""
     if joining := [each for each in faults.world.members if each.is_waiting]:
         faults.rng.choice(joining).disconnect()
 
@@ -68,7 +68,7 @@ async def _hang(faults: Faults) -> None:
 
 
 async def _vanish(faults: Faults) -> None:
-    """Some members end together, and come back late."""
+    """Some members close their connections together, and connect again late."""
     for each in _some_members(faults):
         each.vanish(faults.rng.uniform(0.5, 2.0) * SESSION_MS / 1000)
 
@@ -96,7 +96,7 @@ async def _cut_broker(faults: Faults) -> None:
 
 
 async def _storm(faults: Faults) -> None:
-    """Bytes take long for some seconds."""
+    """For some seconds, the network delivers bytes with long delays."""
     weather = faults.world.weather
     weather.storms = faults.rng.choice((0.05, 0.3, 0.8))
 
@@ -118,7 +118,7 @@ async def _resets(faults: Faults) -> None:
 
 
 async def _slow_log(faults: Faults) -> None:
-    """The broker's replies on the sidecar's own connections take long for some seconds."""
+    """For some seconds, the broker's replies on the sidecar's own connections have long delays."""
     weather = faults.world.weather
     weather.own_lag = faults.rng.choice((0.2, 1.0, 6.0, 10.0))
 

@@ -37,7 +37,7 @@ from tests.simulation.history import Offsets
 
 ErrorOf = Callable[[str], int]
 """Returns the coordinator's error for a group, or 0."""
-_MANY_GROUPS_SINCE = 8  # OffsetFetch.
+_MANY_GROUPS_SINCE = 8  # The first version of OffsetFetch with several groups.
 
 
 def is_question(request: Struct) -> bool:
@@ -56,9 +56,9 @@ def groups_of(request: Struct, version: int) -> tuple[str, ...]:
 
 
 def groups_shown(request: Struct, version: int) -> tuple[str, ...]:
-    """Returns the groups of `groups_of` of which the reply shows all that the question is about.
+    """Returns those groups of `groups_of` whose members, or whose offsets of all partitions, the reply contains.
 
-    An OffsetFetch for some partitions does not show the other offsets.
+    An OffsetFetch for some partitions lacks the other offsets, so its group is left out.
     """
     if not isinstance(request, OffsetFetchRequest):
         return groups_of(request, version)

@@ -1,7 +1,8 @@
-"""Records the states of the model broker's groups, so that an answer can be compared with all states that it may show.
+"""Records the states of the model broker's groups. The checker compares each answer with the states that it may show.
 
-A change of the broker is *visible* when the sidecar must know the change. This is so when a client has received the
-reply to the request that caused the change or a later answer of the broker, or when the connection is closed.
+A change of the broker is *visible* when the sidecar must know the change. A change becomes visible when a client has
+received the reply to the request that caused the change, or when a client has received a later answer of the broker.
+The change also becomes visible when the connection of the request is closed.
 
 The oldest state that an answer may show is the last state that was visible when the question arrived. The newest is the
 state at the time of the answer. So each answer is one that the broker could have given, and no client reads an older
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 from group_sidecar.codecs.messages.describe_groups import DescribedGroup
 
 SETTLED_SECONDS = 60.0
-"""All changes before a visible change of this age are visible too."""
+"""All changes before a visible change that is this many seconds old are visible too."""
 Offsets = dict[tuple[str, int], tuple[int, int, str]]
 """By topic and partition: the offset, its leader epoch, and its metadata."""
 
@@ -35,7 +36,7 @@ class Aspect(IntEnum):
 class Effect:
     """One cause of changes, such as a request.
 
-    `visible_at`: when the sidecar must know the changes of each aspect; infinite while the request has no reply.
+    `visible_at`: for each aspect, the time from which the sidecar must know the changes; infinite if not known yet.
     """
 
     __slots__ = ("visible_at",)
@@ -53,7 +54,7 @@ class GroupState(NamedTuple):
     """A group at one moment.
 
     Attributes:
-        error: the coordinator's error code, in place of the state.
+        error: the coordinator's error code; 0 if there is none. With an error, the state does not count.
         pending: the partitions with an offset of an open transaction.
     """
 
@@ -76,8 +77,8 @@ class Version(NamedTuple):
 class History:
     """All states of all groups.
 
-    `ignores_errors`: whether an answer may show the state before the broker moved or loaded the group. It may if the
-    sidecar does not read the log, because only the log shows a load.
+    `ignores_errors`: whether an answer may show the last state before the group had an error. This is true if the
+    sidecar does not read the log, because only the log shows that a group moves or is loaded.
     """
 
     ignores_errors: bool = False
@@ -109,7 +110,7 @@ class History:
                 version.effect.show(now, (aspect,))
 
     def state_since(self, group_id: str, name: str) -> float:
-        """Returns since when a group has had the state with this name. Infinite if the group has another state."""
+        """Returns the time since which a group has had the state with this name; infinite if it has another state."""
         since = math.inf
         for version in reversed(self.versions[group_id]):
             if version.state.described.group_state != name:

@@ -1,6 +1,6 @@
 """A broker with the model of Kafka's coordinator. It answers requests and keeps the history of its groups.
 
-It is one broker, which leads all partitions of `__consumer_offsets` and of topic "t", unless a fault says otherwise.
+The broker leads all partitions of `__consumer_offsets` and of topic "t", until a fault moves a leader.
 
 The module has more than 400 lines because requests and faults change the same state.
 """
@@ -55,9 +55,9 @@ VERSIONS: dict[int, tuple[int, int]] = {
     ApiKey.OFFSET_DELETE: (0, 0),
 }
 BYPASS_SECONDS = 3.5
-"""Seconds after which the sidecar must know what only the log and the leaders of its partitions show: FRESH_SECONDS of
-the product, and a moment."""
-_TYPE_SINCE = 7  # JoinGroup replies.
+"""Seconds after which the sidecar must know a change that only the log or the leaders of its partitions show. This is
+FRESH_SECONDS of the product, plus half a second."""
+_TYPE_SINCE = 7  # The first version of JoinGroup replies with a protocol type.
 
 
 class Kafka:
@@ -78,7 +78,7 @@ class Kafka:
         on_replied: called with the header of each request and its reply.
         on_changed: called with the group id after each change of a group.
         on_completed: called with the group id, the generation and the number of members of each new generation.
-        reset: returns when the connection of the next request, which has this API key, breaks; None if it does not.
+        reset: called with a connection and the API key of its next request. Returns when it breaks; None if never.
     """
 
     def __init__(self, timeline: Timeline, rng: Random, *, partitions: int, initial_delay: float, eager: bool) -> None:
@@ -116,11 +116,11 @@ class Kafka:
         return self._timeline.now
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Makes a call after the present one."""
+        """Schedules a call, which runs after the present call of the timeline."""
         self._timeline.after(0.0, call)
 
     def handle_late(self, call: Callable[[], None]) -> None:
-        """Makes a call that handles a request whose connection is gone. The broker may have ended by then."""
+        """Schedules a call that handles a request of a broken connection. A broker that is down then does nothing."""
         self._timeline.after(self._rng.uniform(0.0, LONGEST_DELAY), lambda: call() if self.is_up else None)
 
     def connect(self, link: "Any") -> BrokerConnection:
@@ -139,7 +139,7 @@ class Kafka:
     ) -> None:
         """Handles a request. Calls `respond` with the reply's frame, or with None if the request has no reply.
 
-        Raises HangUp if a broker closes the connection.
+        Raises HangUp for an API or a version at which Kafka closes the connection.
         """
         key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big", signed=True)
         offered = VERSIONS.get(key)
@@ -196,7 +196,7 @@ class Kafka:
             self._wake_fetches()
         else:
             if header.api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
-                # The sidecar has seen the request, so from now on it must know that the group changes.
+                # The sidecar forwarded the request, so it must know from now on that the group may change.
                 effect.show(self._timeline.now)
             model.handle(
                 request, version, header.client_id or "", SEEN_AT, self._timeline.now, _typed(respond, version)
@@ -206,7 +206,7 @@ class Kafka:
             self.record(effect, header.api_key != ApiKey.HEARTBEAT)
 
     def _overwrite_pending(self, request: OffsetCommitRequest) -> None:
-        """Drops pending offsets that a commit has just replaced."""
+        """Drops the pending offsets of partitions whose offset a commit has just stored."""
         group = self._model.groups.get(request.group_id)
         committed = {
             ((topic.name, each.partition_index), each.committed_offset)
@@ -241,15 +241,15 @@ class Kafka:
         return tuple(self._model.groups)
 
     def is_kept(self, group_id: str, *, for_offsets: bool) -> bool:
-        """Whether a group exists and is not one that the broker removes soon: an empty group without offsets.
+        """Whether a group exists and has a state other than Empty.
 
-        `for_offsets`: whether offsets count. If not, no empty group is kept.
+        `for_offsets`: whether an empty group with offsets counts too.
         """
         group = self._model.groups.get(group_id)
         return group is not None and (group.state != EMPTY or (for_offsets and bool(group.offsets)))
 
     def knows_member(self, group_id: str, member_id: str) -> bool:
-        """Whether a group has a member with this id, or waits for its join."""
+        """Whether a group has a member with this id, or has issued this id and waits for the member's join."""
         group = self._model.groups.get(group_id)
         return group is not None and (member_id in group.members or member_id in group.pending)
 
@@ -259,7 +259,7 @@ class Kafka:
         return {group_id: len(group.members) for group_id, group in groups.items() if group.state == STABLE}
 
     def most_parked(self, group_id: str, since: float) -> int:
-        """Returns the maximum number of joins of a group that were parked at a time or later."""
+        """Returns the maximum number of joins of a group that were parked at once, at the time `since` or later."""
         most = 0
         for time, number in reversed(self._parked.get(group_id, ())):
             most = max(most, number)
@@ -275,7 +275,7 @@ class Kafka:
                 counts.append((self._timeline.now, number))
 
     def error_of(self, group_id: str) -> int:
-        """Returns the coordinator's error for a group, or 0."""
+        """Returns the error of the group's coordinator: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or 0."""
         number = self.log.partition_of(group_id)
         if not self.log.partitions[number].led:
             return ErrorCode.NOT_COORDINATOR
@@ -283,7 +283,7 @@ class Kafka:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loads else 0
 
     def record(self, effect: Effect, writes: bool = True) -> None:
-        """Logs what has changed, keeps it in the history, and sets the next timer."""
+        """Records what has changed, and sets the next timer. `writes`: whether to write the log and the history."""
         now, model = self._timeline.now, self._model
         if not self.is_up:
             return
@@ -319,12 +319,12 @@ class Kafka:
         self._next_tick = NEVER
         if self.is_up:
             self._model.tick(self._timeline.now)
-            # The sidecar sees the start of a session by the delay of a reply later than the broker, and so its end.
+            # The sidecar's timer of a session starts with the reply, so it ends later than the broker's by the delay.
             effect = Effect(self._timeline.now) if self._model.completed else self._noticed_effect(LONGEST_DELAY)
             self.record(effect)
 
     def clean_up(self) -> None:
-        """Removes groups that are empty and have no offsets, as Kafka does periodically."""
+        """Removes empty groups without committed or pending offsets, as Kafka does periodically."""
         groups = self._model.groups
         kept = {each: groups[each] for each in self.transactions.groups() if each in groups}
         self._model.clean_up()
@@ -355,13 +355,13 @@ class Kafka:
     # Faults.
 
     def bypass(self, request: OffsetCommitRequest) -> None:
-        """A client that bypasses the sidecar commits. The sidecar must know it when its log is fresh."""
+        """Handles a commit of a client that bypasses the sidecar. The sidecar learns of the commit from the log."""
         if self.is_up and not self.error_of(request.group_id):
             self._model.handle(request, 7, "bypassing", "/10.2.0.1", self._timeline.now, lambda reply: None)
             self.record(self._noticed_effect())
 
     def lose_leadership(self, number: int) -> None:
-        """Another broker becomes the leader of a partition, and the coordinator of its groups."""
+        """Makes another broker the leader of a partition of the log, and so the coordinator of its groups."""
         self.log.partitions[number].led = False
         self.log.partitions[number].epoch += 1
         self._unload(number)
@@ -369,13 +369,13 @@ class Kafka:
         self._wake_fetches()
 
     def _noticed_effect(self, seconds: float = BYPASS_SECONDS) -> Effect:
-        """Returns the effect of a change that the sidecar notices after some seconds; by default, by the log."""
+        """Returns the effect of a change that the sidecar must know after `seconds`. The default is that of the log."""
         effect = Effect()
         self._timeline.after(seconds, lambda: effect.show(self._timeline.now))
         return effect
 
     def become_leader(self, number: int, loading_seconds: float) -> None:
-        """The broker is the leader of a partition again. It loads the partition for some seconds."""
+        """Makes the broker the leader of a partition again. Loading the partition takes `loading_seconds`."""
         partition = self.log.partitions[number]
         partition.led, partition.epoch = True, partition.epoch + 1
         self._load([number], loading_seconds, self._noticed_effect())
@@ -393,9 +393,9 @@ class Kafka:
         self.log.forget_groups(number)
 
     def _load(self, numbers: Iterable[int], loading_seconds: float, effect: Effect) -> None:
-        """Loads partitions. A broker that starts has no moment in which it loads only some of them.
+        """Loads partitions. Their groups have the error COORDINATOR_LOAD_IN_PROGRESS for `loading_seconds`.
 
-        So the history must not show a group as Dead while the groups of another partition are loaded.
+        The history gets one record for all partitions, so it never shows groups of the later partitions as Dead.
         """
         loaded_at = self._timeline.now + loading_seconds
         for number in numbers:
@@ -405,7 +405,7 @@ class Kafka:
         self._timeline.at(loaded_at, lambda: self.record(effect))
 
     def stop(self) -> None:
-        """The broker ends. All its connections close."""
+        """Ends the broker. Its connections close, and it forgets the groups that it has in memory."""
         self.is_up = False
         for connection in [*self._connections]:
             connection.cut()
@@ -415,7 +415,7 @@ class Kafka:
                 self._unload(number)
 
     def start(self, loading_seconds: float) -> None:
-        """The broker runs again, and loads its partitions for some seconds."""
+        """Starts the broker again. Loading its partitions takes `loading_seconds`."""
         self.is_up = True
         partitions = self.log.partitions
         for partition in partitions.values():
@@ -424,7 +424,7 @@ class Kafka:
         self._load(led, loading_seconds, Effect(self._timeline.now))
 
     def cut_connection(self) -> None:
-        """The broker closes one of its connections."""
+        """Closes one of the broker's connections, chosen at random."""
         if self._connections:
             self._rng.choice(self._connections).cut()
 

@@ -25,7 +25,7 @@ LONG_ABSENCES = 0.1
 """The share of broken connections after which a member stays away for about as long as its session lasts."""
 
 DELETED_GROUPS = 0.4
-"""The share of departures after which the member deletes its group. The broker refuses this while others are there."""
+"""The share of departures after which the member deletes its group. The broker refuses this if other members remain."""
 
 
 class Member(SimulatedClient):
@@ -43,7 +43,7 @@ class Member(SimulatedClient):
         self._metadata = b"subscription"
         self._offset = 0
         self._beats = 0
-        """The number of the loop of heartbeats. An old loop ends when the number has changed."""
+        """The number of the current loop of heartbeats. A loop ends when this is no longer its number."""
         self._hangs_until = self._absence = 0.0
 
     def _any_join_version(self) -> int:
@@ -71,7 +71,7 @@ class Member(SimulatedClient):
         return self.rng.uniform(0.5, 2.0) * SESSION_MS / 1000 if is_long else super().away_seconds()
 
     def hang(self, seconds: float) -> None:
-        """Begins nothing for some seconds. The connection stays open."""
+        """Sends no new request for some seconds. The connection stays open."""
         self._hangs_until = self.world.timeline.now + seconds
 
     def vanish(self, seconds: float) -> None:
@@ -197,7 +197,7 @@ class Member(SimulatedClient):
         self.ask(LeaveGroupRequest(group_id=self.group_id, members=(identity,)), 4, lambda reply: self._left())
 
     def _left(self) -> None:
-        """Stays away for some seconds. Sometimes deletes the group before, as the user of a short-lived group does."""
+        """Stays away for some seconds. Sometimes it first deletes the group, like the user of a short-lived group."""
         self._forget()
         if self.rng.random() < DELETED_GROUPS:
             request = DeleteGroupsRequest(groups_names=(self.group_id,))

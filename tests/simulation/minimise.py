@@ -11,7 +11,7 @@ SHORTEST_SECONDS = 0.5
 
 
 def minimise(outcome: Outcome, run: Callable[[Scenario], Outcome] = simulate) -> Outcome:
-    """Returns a failing run with fewer seconds, members and kinds of faults, if there is any. `outcome`: a failing run.
+    """Returns a failing run with fewer seconds, members and kinds of faults, or `outcome` if it finds none.
 
     The smaller run may violate another invariant.
     """

@@ -26,11 +26,11 @@ class Bug(NamedTuple):
     """A bug to plant.
 
     Attributes:
-        name: what the product then does wrong.
+        name: a description of the product's wrong behaviour.
         file: the file, relative to the root of the checkout.
-        old, new: the text that is there once, and its replacement.
-        seeds: within how many seeds it must be found.
-        missed: how the simulation missed it so far, or empty if it finds it.
+        old, new: a text that occurs once in the file, and its replacement.
+        seeds: the number of seeds within which the simulation must find the bug.
+        missed: why the simulation does not find the bug, or empty if it does.
     """
 
     name: str
@@ -47,7 +47,7 @@ def bugs() -> list[Bug]:
 
 
 def copy_checkout(folder: Path) -> None:
-    """Copies what the simulation imports. Leaves compiled modules out, so that Python runs the changed sources."""
+    """Copies the code that the simulation imports, without compiled modules. So Python runs the changed sources."""
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=COMPILED)
 
@@ -60,7 +60,7 @@ class Result(NamedTuple):
 
 
 def plant(bug: Bug, folder: Path, first: int = 1) -> Result:
-    """Plants a bug in a copy of the checkout, runs seeds until it is found, and takes the bug out again."""
+    """Plants a bug in a copy of the checkout, runs seeds until the bug is found, and restores the file."""
     file = folder / bug.file
     source = file.read_text("utf-8")
     if source.count(bug.old) != 1:
@@ -92,7 +92,7 @@ def check(chosen: list[Bug]) -> Iterator[tuple[Bug, Result]]:
 
 
 def main() -> int:
-    """Returns 1 if a bug is not found that must be found."""
+    """Checks the chosen bugs. Returns 1 if the simulation misses a bug that it must find."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="plant only bugs whose name contains this text")
     parser.add_argument("--at-most", type=int, help="how many seeds to run for each bug, if that is fewer than it has")

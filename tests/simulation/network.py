@@ -1,7 +1,7 @@
 """The network around the sidecar: it delays bytes, cuts them into chunks, and closes connections.
 
-The sidecar has real sockets, each one end of a Unix socket pair. The network has the other end and moves its bytes in
-virtual time. So the event loop, the connections and the compiled fast path are those of the product. The sidecar's own
+Each socket of the sidecar is one end of a Unix socket pair. The network has the other end and moves its bytes in
+virtual time. So the simulation runs the product's event loop, connections and compiled fast path. The sidecar's own
 connections to the broker are trio streams in memory.
 """
 
@@ -34,9 +34,10 @@ class Reset(Enum):
     BEFORE = auto()
     """Before the broker has received the request."""
     LATE = auto()
-    """The sidecar notices the break at once, and the broker receives the request afterwards."""
+    """Before the broker has received the request. The sidecar notices the break at once. The broker receives the
+    request afterwards."""
     AFTER = auto()
-    """When the broker has the reply."""
+    """When the broker has made the reply, which is lost."""
 
 
 class Peer(Protocol):
@@ -50,19 +51,19 @@ class Peer(Protocol):
 
 
 class Weather:
-    """How long bytes take, and where they are cut.
+    """Chooses the delays of bytes, where they are cut into chunks, and which connections break.
 
     Args:
         rng: chooses delays and cuts.
         small_buffers: the share of the sidecar's sockets with a small send buffer.
-        distance: the seconds that the broker's replies on the sidecar's own connections always take.
+        distance: the seconds of delay that each reply of the broker on the sidecar's own connections has.
         usual_resets: the share of clients' requests whose connection breaks between the sidecar and the broker.
 
     Attributes:
-        storms: the share of chunks that take long. 0 in calm weather.
+        storms: the share of chunks with a long delay. 0 means calm weather.
         resets: `usual_resets`, or a larger share for some seconds.
-        own_lag: the seconds that the broker's replies on the sidecar's own connections take now, besides the usual
-            delay. The log then shows a change long after the wire, so the copy depends on the wire.
+        own_lag: further seconds of delay that the broker's replies on the sidecar's own connections have now. The
+            log then shows a change long after the wire, so the copy depends on the wire.
     """
 
     def __init__(self, rng: Random, small_buffers: float, distance: float, usual_resets: float) -> None:
@@ -89,7 +90,7 @@ class Weather:
         return self.delay() + self.own_lag * self.rng.uniform(0.5, 1.0)
 
     def chunks(self, data: bytes) -> list[bytes]:
-        """Returns the data in one chunk or more."""
+        """Returns the data, cut into one or more chunks."""
         if len(data) < 2 or self.rng.random() > 0.1:
             return [data]
         cuts = sorted({self.rng.randrange(1, len(data)) for _ in range(self.rng.choice((1, 1, 2, 4)))})
@@ -114,7 +115,7 @@ class Line:
         self._last = 0.0
 
     def send(self, data: bytes) -> None:
-        """Sends bytes. No bytes are the end of the stream."""
+        """Sends bytes. Empty `data` is the end of the stream."""
         for chunk in self._weather.chunks(data):
             self._last = max(self._last, self._timeline.now + self._delay())
             self._timeline.at(self._last, lambda chunk=chunk: self._deliver(chunk))  # type: ignore[misc]
@@ -153,23 +154,23 @@ class Link:
         return self._fd
 
     def send(self, data: bytes) -> None:
-        """The peer sends bytes to the sidecar."""
+        """Sends bytes from the peer to the sidecar."""
         if self.is_open:
             self._to_sidecar.send(data)
 
     def half_close(self) -> None:
-        """The peer sends the end of its stream, and goes on to read."""
+        """Sends the end of the peer's stream. The peer continues to read."""
         if self.is_open:
             self._to_sidecar.send(b"")
 
     def cut(self) -> None:
-        """The connection breaks now. Bytes on their way are lost. Bytes that the sidecar has sent are not."""
+        """Breaks the connection now. Bytes on their way to the sidecar are lost. Bytes that it has sent are not."""
         if self.is_open:
             self._close()
             self.on_ended()
 
     def collect(self) -> bool:
-        """Takes what the sidecar has sent. Returns whether there was anything."""
+        """Receives the bytes that the sidecar has sent. Returns whether there were bytes or the end of the stream."""
         moved = False
         while self.is_open and self.reads and not self._has_ended:
             try:
@@ -202,7 +203,7 @@ class Link:
         self._write()
 
     def _write(self) -> None:
-        """Writes what has arrived. If the sidecar does not read, tries again later."""
+        """Writes the bytes that have arrived to the sidecar's socket. Tries again later if the socket is full."""
         if not self.is_open:
             return
         self._network.timeline.is_touched = True
@@ -216,7 +217,7 @@ class Link:
         except BlockingIOError:
             self._network.timeline.after(RETRY_SECONDS, self._write)
         except OSError:
-            self._pending = b""  # The sidecar has closed the socket. `collect` finds its end.
+            self._pending = b""  # The sidecar has closed the socket. `collect` finds the end of the stream.
 
     def _close(self) -> None:
         self.is_open = False
@@ -276,15 +277,15 @@ class OwnStream(trio.abc.Stream):
     # The broker's side.
 
     def half_close(self) -> None:
-        """The broker sends the end of its stream."""
+        """Sends the end of the broker's stream."""
         self._to_sidecar.send(b"")
 
     def send(self, data: bytes) -> None:
-        """The broker sends bytes."""
+        """Sends bytes from the broker to the sidecar."""
         self._to_sidecar.send(data)
 
     def cut(self) -> None:
-        """The connection breaks now."""
+        """Breaks the connection now."""
         self._ended = True
         self._arrived.set()
 
@@ -329,7 +330,7 @@ class Network:
         del self._links[link.fd]
 
     def collect(self) -> bool:
-        """Takes what the sidecar has sent on all connections. Returns whether there was anything."""
+        """Receives the bytes that the sidecar has sent on all connections. Returns whether there was anything."""
         moved = False
         for fd, _ in self._epoll.poll(0):
             link = self._links.get(fd)

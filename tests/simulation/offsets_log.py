@@ -24,13 +24,13 @@ class _MovableLog(ModelLog):
     """A log whose groups may move to another broker, without tombstones."""
 
     def forget(self, keys: set[bytes], groups: set[str]) -> None:
-        """Forgets groups that another broker coordinates now."""
+        """Forgets the records of groups that another broker coordinates now, and writes no tombstones for them."""
         for key in keys:
             self._written.pop(key, None)
         self._groups -= groups
 
     def restore(self, values: dict[bytes, bytes]) -> None:
-        """Knows the records of groups again that this broker coordinates now."""
+        """Takes back the records of groups that this broker coordinates again."""
         self._written |= values
         self._groups |= {_group_of(key) for key in values}
 
@@ -108,12 +108,12 @@ class OffsetsLog:
         return {key: value for key, value in self._values.items() if self.partition_of(_group_of(key)) == number}
 
     def forget_groups(self, number: int) -> None:
-        """Forgets the groups of a partition, which were removed from the model because the broker does not lead it."""
+        """Forgets the groups of a partition that this broker no longer leads. The model has removed them before."""
         values = self._values_of(number)
         self._log.forget({*values}, {_group_of(key) for key in values})
 
     def load(self, number: int, now: float) -> None:
-        """Puts the groups of a partition into the model, as a broker does that becomes the leader."""
+        """Puts the groups of a partition into the model, as a broker does when it becomes the leader."""
         values = self._values_of(number)
         self._log.restore(values)
         for key, value in values.items():
@@ -130,7 +130,7 @@ class OffsetsLog:
 
 
 def _offset_records(group_id: str, offsets: Offsets) -> dict[bytes, bytes]:
-    """The records of committed offsets."""
+    """Returns the records of committed offsets, as values by key."""
     return {
         encode_key(
             KeyType.OFFSET_COMMIT, OffsetCommitKey(group_id=group_id, topic=topic, partition=partition)

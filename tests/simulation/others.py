@@ -1,4 +1,4 @@
-"""Clients that are no members: they ask about groups, commit offsets, delete them, and produce."""
+"""Clients that are not members: they ask about groups, commit and delete offsets, and produce."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -53,7 +53,7 @@ class Looping(SimulatedClient):
             self.world.timeline.after(self.rng.uniform(*self.rest), self._act)
 
     def send(self, question: Question, done: Callable[[Any], None] = lambda reply: None) -> None:
-        """Sends a request, and goes on after its reply."""
+        """Sends a request, and continues the round after the reply."""
 
         def replied(reply: Any) -> None:
             done(reply)
@@ -78,13 +78,13 @@ class Asker(Looping):
             self.send(any_question(self.rng, self._groups))
 
     def ask_everything(self, done: Callable[[bool], None], *, learns: bool) -> None:
-        """Asks about each group and all groups. Calls `done` with whether the sidecar answered all of it itself.
+        """Asks about each group and all groups. Calls `done` with whether the sidecar answered all questions itself.
 
-        Leaves out groups that the broker may remove soon, because the sidecar leaves them to the broker.
+        Leaves out groups that the broker may remove soon, because the sidecar forwards questions about them.
 
-        `learns`: whether the sidecar may need the broker's answer to an earlier question, as it does for offsets if it
-        does not read the log, and for groups that the broker has removed. Without offsets, it cannot know
-            whether the broker keeps an empty group.
+        `learns`: whether to ask questions too that the sidecar can answer only after it has seen the broker's answer to
+        an earlier one. Such questions are about offsets if the sidecar does not read the log, or about groups that the
+        broker has removed. Without the offsets, the sidecar cannot know whether the broker keeps an empty group.
         """
         scenario, questions = self.world.scenario, list[Question]()
         knows_offsets = scenario.reads_log or learns
@@ -111,7 +111,7 @@ class Asker(Looping):
 
 
 class Watcher(SimulatedClient):
-    """Asks about a group in the moments in which something happens to the group. Its bytes take no time."""
+    """Asks about a group whenever something happens to the group. The network delivers its bytes without delay."""
 
     is_instant = True
 

@@ -30,7 +30,8 @@ class Outcome:
         trace_hash: the hash of the trace.
         seconds: the virtual seconds.
         last_lines: the last lines of the trace.
-        local: how many replies the sidecar made itself, by API; forwarded: how many it did not.
+        local: how many replies the sidecar made itself, by API.
+        forwarded: how many replies of the broker the sidecar forwarded, by API.
     """
 
     scenario: Scenario
@@ -43,7 +44,7 @@ class Outcome:
 
 
 def simulate(scenario: Scenario, kept_lines: int = KEPT_LINES) -> Outcome:
-    """Runs a scenario, and keeps the last lines of its trace. Never raises because of what the sidecar does."""
+    """Runs a scenario, and keeps the last lines of its trace. The outcome has a Violation; other errors are raised."""
     wall_time, timeline = virtual_time.WallTime(), Timeline(kept_lines)
     program = partial(_simulate, scenario, wall_time, timeline)
     return virtual_time.run(scenario.seed, wall_time, timeline.clock, program)
@@ -86,9 +87,9 @@ async def _play(world: World, nursery: trio.Nursery) -> None:
 
 
 async def _become_certain(world: World, *, rests: bool) -> None:
-    """Asks about everything until the sidecar answers all of it itself.
+    """Asks about all groups until the sidecar answers all questions itself. Raises Violation if it never does.
 
-    `rests`: whether nobody asks before the sidecar must have ended all doubts.
+    `rests`: whether to ask only after the time in which the sidecar must have ended all doubts.
     """
     began = world.timeline.now
     is_certain = False
@@ -106,7 +107,7 @@ async def _become_certain(world: World, *, rests: bool) -> None:
 
 
 async def _answers_everything(world: World, *, learns: bool) -> bool:
-    """Asks about everything. Returns whether the sidecar has answered all of it itself. `learns`: see `Asker`."""
+    """Asks about all groups. Returns whether the sidecar answered all questions itself. `learns`: see `Asker`."""
     [asker, *_] = world.askers
     if not asker.is_connected or asker.is_waiting:
         return False
@@ -124,7 +125,7 @@ async def _answers_everything(world: World, *, learns: bool) -> bool:
 
 
 async def _stay_certain(world: World) -> None:
-    """Checks that the sidecar goes on to answer everything while members only send heartbeats."""
+    """Checks that the sidecar continues to answer all questions itself while members only send heartbeats."""
     until = world.timeline.now + STEADY_SECONDS
     while world.timeline.now < until:
         before = world.kafka.history.numbers()

@@ -1,4 +1,4 @@
-"""What one seed stands for: the settings, the clients, and the kinds of faults of a run."""
+"""Chooses the settings, the clients, and the kinds of faults of a run from its seed."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ class Scenario:
     """The choices of one run.
 
     Attributes:
-        seconds: how long faults go on.
+        seconds: the virtual seconds with faults.
         members: how many clients are members of groups.
         faults: the kinds of faults (`faults.KINDS`).
-        pause: the mean of the seconds between two faults.
+        pause: the mean number of seconds between two faults.
         exclusive: the setting `answers.exclusive`.
         reads_log: the setting `offsets_log.read`.
         verify: the setting `answers.verify`.
@@ -24,14 +24,14 @@ class Scenario:
         partitions, initial_delay, eager: see `Kafka`.
         small_buffers, distance, resets: see `Weather`.
         admins: how many clients remove members and delete groups.
-        watchers: how many clients ask about a group in the moments in which it changes; curiosity: the share of these
-            moments in which they ask.
+        watchers: how many clients ask about a group when it changes.
+        curiosity: the share of changes after which they ask.
         statics: the share of static members.
         old_members: the share of dynamic members whose JoinGroup has an old version.
         churn: the share of rounds in which a member leaves or joins again.
         commits: whether members commit offsets.
-        reconnect: the seconds that clients wait on average before they connect again.
-        rests: whether nobody asks for a while after the last fault, so that the sidecar ends all doubts on its own.
+        reconnect: the mean number of seconds that clients wait before they connect again.
+        rests: whether no client asks for a while after the last fault, so that the sidecar ends all doubts on its own.
     """
 
     seed: int
@@ -65,7 +65,7 @@ class Scenario:
 
     @classmethod
     def of(cls, seed: int, kinds: Collection[str]) -> "Scenario":
-        """Returns the scenario of a seed. It has some of these kinds of faults."""
+        """Returns the scenario of a seed, with a random choice of these kinds of faults."""
         rng = Random(f"{seed}:scenario")
         faults = frozenset(each for each in sorted(kinds) if rng.random() < 0.5)
         exclusive, reads_log = rng.random() < 0.75, rng.random() < 0.6

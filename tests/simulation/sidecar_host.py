@@ -29,7 +29,7 @@ LISTEN, UPSTREAM = Address("10.0.0.2", 9092), Address("10.0.0.1", 9092)
 DIFFERENCE = "an answer differs from the broker's"
 """The log line of a difference that the sidecar's own verification has found."""
 DRAIN_SECONDS = 4.0
-"""Seconds in which a sidecar that stops in order may lose no reply. Less than the default of limits.drain_seconds."""
+"""Seconds in which a sidecar that stops in order must not lose a reply. Less than the default limits.drain_seconds."""
 MAX_ROUNDS = 20_000
 """The event loop counts as spinning after this many rounds at the same virtual time."""
 
@@ -63,7 +63,7 @@ class Listener:
         self.is_open = True
 
     def add(self, client: socket.socket, address: str) -> None:
-        """A client connects."""
+        """Queues a client's connection for `accept`."""
         self._waiting.append((client, address))
         os.eventfd_write(self._fd, 1)
 
@@ -106,7 +106,7 @@ class SidecarHost:
     Args:
         network: their network.
         kafka: their broker.
-        rng: the order of ready sockets.
+        rng: chooses the order of ready sockets.
         read_config: returns the settings.
 
     Attributes:
@@ -130,7 +130,7 @@ class SidecarHost:
 
     @contextmanager
     def patched(self) -> Iterator[None]:
-        """Gives the product the simulated network, and keeps its log lines."""
+        """While the block runs, the product uses the simulated network, and its errors are kept in `errors`."""
         with ExitStack() as patches:
             for target, replacement in (
                 ("group_sidecar.proxy.listeners.server.ACCEPTOR", Acceptor),
@@ -198,7 +198,7 @@ class SidecarHost:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the sidecar stops in order and has time left, so that it may lose no reply."""
+        """Whether the sidecar is stopping in order and must not lose a reply yet."""
         return self._network.timeline.now < self._drains_until
 
     async def stop(self) -> None:

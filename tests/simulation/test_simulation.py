@@ -12,13 +12,13 @@ from tests.simulation.mutants import bugs, copy_checkout, plant
 ROOT = Path(__file__).parents[2]
 FIRST_SEED = 1
 SEEDS = 30
-"""They take about 50 s on one core."""
+"""The number of seeds. Their runs take about 50 s on one core."""
 SURE_BUGS = (
     "a full group takes one more member",
     "an answer has the next correlation id",
     "a cached answer is not compared with the state",
 )
-"""Bugs that are found within few seeds."""
+"""Planted bugs that the simulation finds within a few seeds."""
 
 
 def _simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def _simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_no_violation() -> None:
-    """No seed violates an invariant, and the sidecar answers questions itself. Prints the seeds and the figures."""
+    """No seed violates an invariant, and the sidecar answers questions itself."""
     done = _simulate("--first", str(FIRST_SEED), "--seeds", str(SEEDS))
     sys.stdout.write(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -60,6 +60,6 @@ def test_planted_bug(name: str, tmp_path: Path) -> None:
 
 
 def test_bugs_can_be_planted() -> None:
-    """The text that each planted bug replaces is in its file once."""
+    """The text that each planted bug replaces occurs once in its file."""
     for bug in bugs():
         assert (ROOT / bug.file).read_text("utf-8").count(bug.old) == 1, bug.name

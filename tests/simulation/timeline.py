@@ -1,4 +1,4 @@
-"""The events of the simulated world in the order of their virtual time."""
+"""Runs the calls of the simulated world in the order of their virtual time, and keeps a trace of them."""
 
 import hashlib
 import heapq
@@ -14,11 +14,11 @@ KEPT_LINES = 40
 
 
 class Violation(Exception):
-    """An invariant does not hold. The text is one sentence, with the values that show it."""
+    """Raised when an invariant does not hold. The text is one sentence with the values that violate the invariant."""
 
 
 class Trace:
-    """Lines that say what happened, as a hash of all of them and the text of the last ones.
+    """A log of a run: the hash of all lines, and the text of the last ones.
 
     `kept`: how many of the last lines are kept.
     """
@@ -43,19 +43,19 @@ class Trace:
 class Timeline:
     """Calls that are due at a virtual time, and the clock that jumps to the next of them.
 
-    Trio calls `jump` whenever all tasks wait. The calls of the timeline are made between trio's steps, as the product's
-    event loop runs between them.
+    Trio calls `jump` whenever all tasks wait. The timeline makes its calls between trio's steps. The product's event
+    loop also runs between trio's steps.
 
     Args:
         kept_lines: how many lines of the trace are kept.
 
     Attributes:
-        trace: what happened so far.
+        trace: the log of the run so far.
         clock: trio's clock.
-        settle: called after each call that has touched a socket of the sidecar. It lets the sidecar do what it can do
-            now.
+        settle: called after each call that has touched a socket of the sidecar. It runs the sidecar's event loop until
+            no socket is ready.
         is_touched: whether a socket of the sidecar may be ready since the last call of `settle`.
-        failed: called when a call or `settle` has raised an exception, which is then in `error`.
+        failed: called when a call or `settle` has raised an exception. The attribute `error` then has the exception.
     """
 
     def __init__(self, kept_lines: int = KEPT_LINES) -> None:

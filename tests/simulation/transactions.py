@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 6.0
 Place = tuple[str, int]
 """A topic and a partition."""
 CONCURRENT_TRANSACTIONS = 51
-"""Kafka's error for a request of a producer whose last transaction has not ended everywhere yet."""
+"""Kafka's error for a request of a producer while markers of its last transaction are still missing."""
 RETRY_SECONDS = 0.3
 
 
@@ -35,11 +35,11 @@ class Transactions:
 
     Args:
         timeline: the broker's clock.
-        rng: when markers are written.
+        rng: chooses when markers are written.
         log: gets pending offsets and markers.
         error_of: returns the coordinator's error for a group, or 0.
         commit: stores the offsets of a group whose transaction is committed.
-        changed: called after each change of pending offsets without a request.
+        changed: called when pending offsets change without a request.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Transactions:
                 del groups[group_id][each]
 
     def store(self, request: TxnOffsetCommitRequest, error: int) -> TxnOffsetCommitResponse:
-        """Makes offsets pending, unless there is an error. Returns the reply."""
+        """Makes offsets pending, unless `error` is an error code. Returns the reply."""
         producer_id = request.producer_id
         if producer_id in self._ending:
             error = CONCURRENT_TRANSACTIONS
@@ -143,7 +143,7 @@ class Transactions:
         return newest
 
     def _write_markers(self, producer_id: int, *, committed: bool) -> None:
-        """Writes the markers to the partitions that this broker leads. Tries again later for the others."""
+        """Writes the markers to the partitions that this broker leads. Tries the other partitions again later."""
         groups = self._open[producer_id]
         for number in {self._log.partition_of(group_id) for group_id in groups}:
             members = [each for each in groups if self._log.partition_of(each) == number]

@@ -25,7 +25,7 @@ EPOCH = 1_700_000_000.0
 
 
 class WallTime:
-    """The system's clock. `step`: seconds by which the clock was set forward, in all."""
+    """The system's clock. `step`: the total of seconds by which the clock was set forward."""
 
     def __init__(self) -> None:
         self.step = 0.0
@@ -36,7 +36,7 @@ class WallTime:
 
 
 async def _run_inline(function: Callable[..., T], *arguments: Any, **_: Any) -> T:
-    """Replaces `trio.to_thread.run_sync`."""
+    """Runs a function at once, in place of `trio.to_thread.run_sync`."""
     await trio.lowlevel.checkpoint()
     return function(*arguments)
 

@@ -40,15 +40,15 @@ RARE_APIS = (
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.END_TXN,
 )
-"""APIs with few requests."""
+"""APIs of which clients send few requests."""
 RARE_RESETS = 4
-"""How many times more often a connection breaks at a request of these APIs than at another one."""
+"""How many times more often a connection breaks at a request of these APIs than at a request of another API."""
 MAX_JOINS = 50
 """How many joins of a group are kept to check refusals."""
 MAX_TABLE_ENTRIES = 500
 """More than any table needs for the few groups and clients of a run."""
 OWN_REQUEST_SECONDS = 1.3
-"""Seconds after which the sidecar must know what a request of its own has changed."""
+"""Seconds after which the sidecar must know the changes that one of its own requests has made."""
 
 
 class World:
@@ -57,7 +57,7 @@ class World:
     Attributes:
         requests: the requests of all clients by correlation id.
         joins: the last joins of each group.
-        left_to_broker: questions of askers that the broker has answered.
+        left_to_broker: questions of `askers` that the sidecar forwarded and the broker answered.
         limit: the group.max.size that is in force.
     """
 
@@ -92,7 +92,7 @@ class World:
         self.kafka.reset = self._reset
         self._sidecar_changed_at = 0.0
         self._unsure: set[str] = set()
-        """Groups that were rebalancing when a sidecar started or ended, so that it cannot know who waits."""
+        """Groups that were rebalancing when a sidecar started or ended. The sidecar cannot know their parked joins."""
         self.host.on_change = self._sidecar_changed
         self.groups = (*MEMBER_GROUPS, *PLAIN_GROUPS, *[TRANSACTIONAL_GROUP] * bool(scenario.transactors))
         for group_id in self.groups:
@@ -163,7 +163,7 @@ class World:
         return link
 
     def replied(self, sent: Sent, frame: bytes, reply: Struct) -> None:
-        """The sidecar has sent a reply to a client."""
+        """Checks a reply that the sidecar has sent to a client."""
         now = sent.ended_at = self.timeline.now
         is_local = self.checker.check(sent, frame, reply, now)
         if sent.effect is not None:
@@ -180,7 +180,7 @@ class World:
         self.timeline.note(f"{sent.client.name} gets {type(reply).__name__} {sent.correlation} of the {made_by}")
 
     def _check_refused(self, sent: Sent, request: JoinGroupRequest) -> None:
-        """Checks that a refused join found a full group, and that a rebalance does not wait for its member."""
+        """Checks that the group of a refused join was full, and that no rebalance waits for the refused member."""
         now, since = self.timeline.now, sent.arrived_at
         assert since is not None
         limit = min(self._limits_since(since))
@@ -206,9 +206,10 @@ class World:
             raise Violation(f"the rebalance of {request.group_id} waits for {request.member_id}, which was refused")
 
     def no_reply(self, sent: Sent) -> None:
-        """A client has waited too long for a reply. Raises Violation, unless a lost join of the same client came later.
+        """Raises Violation because a client has waited too long for a reply.
 
-        The broker then replies only to that join.
+        If the broker handled a lost join of the same client after this join, it closes the client's connection instead.
+        The broker then replies only to the lost join.
         """
         others = self.joins[sent.request.group_id] if isinstance(sent.request, JoinGroupRequest) else ()
         if any(each.client is sent.client and each.is_lost and each.handled_at > sent.handled_at for each in others):
@@ -218,24 +219,24 @@ class World:
         raise Violation(f"{sent.client.name} gets no reply to {name} {sent.correlation} of {sent.sent_at:.6f}")
 
     def ended(self, sent: Sent) -> None:
-        """The connection of a request without a reply has ended."""
+        """Called when the connection of a request has ended before the reply."""
         sent.ended_at, sent.is_lost = self.timeline.now, True
         if not is_question(sent.request):
             self.notice_request(sent.request)
 
     def notice_request(self, request: Struct) -> None:
-        """Tells the watchers of a request that may change a group."""
+        """Makes the watchers ask about the group that a request may change."""
         group_id = getattr(request, "group_id", None)
         if group_id is not None:
             self.notice(group_id)
 
     def notice(self, group_id: str) -> None:
-        """Tells the watchers that something happens to a group."""
+        """Makes the watchers ask about a group, because something happens to it."""
         for watcher in self.watchers:
             watcher.notice(group_id)
 
     def learn_member(self, client: SimulatedClient, member_id: str) -> None:
-        """A client got a member id."""
+        """Notes the member id that a client got."""
         self.checker.hosts.setdefault(member_id, set()).add(client.host)
 
     # Called by the broker.
@@ -255,11 +256,11 @@ class World:
         sent.effect, sent.connection, sent.handled_at = effect, connection, self.timeline.now
         if isinstance(sent.request, JoinGroupRequest) and self.limit is not None:
             if sent.arrived_at is None or sent.arrived_at <= self._sidecar_changed_at:
-                self._unsure.add(sent.request.group_id)  # A sidecar that has ended has forwarded the join.
+                self._unsure.add(sent.request.group_id)  # An earlier sidecar forwarded the join.
             self._check_admitted(sent, sent.request)
 
     def set_limit(self, limit: int) -> None:
-        """Changes the limit in the settings. The sidecar reads them afterwards."""
+        """Changes the limit in the settings. The caller then makes the sidecar read the settings."""
         self.limit = limit
         self._limits.append((self.timeline.now, limit))
 
@@ -269,7 +270,7 @@ class World:
         return [[limit for time, limit in self._limits if time <= since][-1], *later]
 
     def _check_admitted(self, sent: Sent, request: JoinGroupRequest) -> None:
-        """Checks that the sidecar forwards no join of a new member to a group that is full and at rest."""
+        """Checks that the sidecar forwards no join of a new member to a group that is full and stable."""
         since = sent.arrived_at
         if since is None:
             return
@@ -288,8 +289,8 @@ class World:
             sent.broker_reply = reply
             if is_question(sent.request):
                 numbers, groups = self.kafka.history.numbers(), groups_of(sent.request, sent.version)
-                # A list shows nothing of the groups that it lacks. The sidecar notices a move of the coordinator by the
-                # log, not by the broker's errors.
+                # A ListGroups reply says nothing about groups that it lacks. The sidecar learns of a new coordinator
+                # from the log, not from the broker's errors.
                 shown = groups_shown(sent.request, sent.version) if groups else self.kafka.groups()
                 led = [each for each in shown if each in numbers and not self.kafka.error_of(each)]
                 sent.seen = {group_id: numbers[group_id] for group_id in led}
@@ -309,7 +310,7 @@ class World:
                 raise Violation(f"generation {generation} of {group_id} has {size} members, above {limit}")
 
     def _sidecar_changed(self) -> None:
-        """A sidecar has started or ended. It cannot know who waits in a rebalance that is under way."""
+        """Called when a sidecar has started or ended. It cannot know the parked joins of a rebalance under way."""
         self._sidecar_changed_at = self.timeline.now
 
         self._unsure |= self.kafka.rebalancing()
@@ -327,7 +328,7 @@ class World:
             raise Violation(f"the sidecar has logged an error: {self.host.errors[0]}")
 
     def settle(self) -> None:
-        """Lets the sidecar do what it can do now, and checks what must hold."""
+        """Runs the sidecar's event loop until nothing is ready, and checks what must hold at any time."""
         self.host.settle()
         self.check_always()
 
@@ -345,7 +346,7 @@ class World:
 
     @property
     def watchers(self) -> list[Watcher]:
-        """The clients that ask in the moments in which a group changes."""
+        """The clients that ask about a group when it changes."""
         return [each for each in self.clients if isinstance(each, Watcher)]
 
     @property

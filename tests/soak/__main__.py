@@ -15,7 +15,7 @@ _SECONDS_PER_HOUR = 3600
 
 
 def main() -> int:
-    """Returns 1 if a series grows or a client fails."""
+    """Runs the soak test. Returns 1 if a series grows or a client fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--hours", type=float, default=0.2, help="how long to run")
     parser.add_argument("--chart", type=Path, help="the SVG file to write")

@@ -103,7 +103,7 @@ def _entries(point: Point) -> float:
 
 
 def _latency(points: Iterable[Point], api: str) -> str:
-    """Returns two percentiles; `-` without requests, as while the broker restarts."""
+    """Returns two percentiles of an API; `-` if there were no requests, for instance while the broker restarts."""
     durations = [each for point in points for each in point.latency.get(api, ())]
     low, high = (percentile(durations, percent) * 1000 for percent in (50, 99))
     return "-" if math.isnan(low) else f"{low:.2f} / {high:.2f} ms"

@@ -25,23 +25,25 @@ from tests.soak.workload import PARTITIONS, TOPIC, Workload
 
 _SAMPLE_SECONDS = 3.0
 _MOST_SECONDS = {"reload": 20.0, "certificate": 30.0, "broker": 300.0}
-"""The time between two changes of a kind in a long run. A short run makes at least a few of each."""
+"""The maximum time in seconds between two changes of a kind. In a short run the time is shorter, so that each change
+still happens a few times."""
 _FEWEST_TIMES = {"reload": 8, "certificate": 5, "broker": 2.5}
 _KIB, _MIB = 1 << 10, 1 << 20
 _SMALL_LIMITS = {"flight_recorder": 256 * _KIB, "remembered_answers": 256 * _KIB}
-"""Tables that keep the past up to a limit. With small limits they reach it in the first tenth of the run."""
+"""Limits in bytes of tables that keep past data. With these small limits, the tables are full in the first tenth of the
+run."""
 _SMALL_LOG = {"offsets.topic.segment.bytes": str(_MIB), "log.cleaner.backoff.ms": "1000"}
-"""The broker compacts its log early. Otherwise the sidecar reads a longer log after each restart of the broker, until
-the buffers for it have reached their full size."""
+"""With these properties, the broker compacts its log early. Otherwise the sidecar would read a longer log after each
+restart of the broker, and its buffers would grow during the run."""
 _FLOORS = {"memory": float(_MIB), "descriptors": 6.0, "threads": 2.0, "bytes": 32.0 * _KIB, "entries": 12.0}
-"""The growth that counts as flat in any case. The number of clients in the middle of a round varies by as much."""
+"""The growth of each kind of series that always counts as flat. The number of active clients causes such changes."""
 _IN_BYTES = ("bytes", "history", "answers")
 _SCRAPED_PAGES = ("/", "/api/v1/groups", "/healthz")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run has shown.
+    """The result of a run.
 
     Attributes:
         points: the samples.
@@ -71,11 +73,11 @@ def soak(
     environment: Mapping[str, str] | None = None,
     note: Callable[[Point], None] = lambda _: None,
 ) -> Result:
-    """Runs a sidecar under load for so many seconds. Returns the samples and the verdict.
+    """Runs a sidecar under load for `seconds`. Returns the samples and the verdict.
 
     Args:
         folder: an empty folder for the broker, the sidecar and their logs.
-        seconds: how long to run, without the start.
+        seconds: how long to run after the start of the broker and the sidecar.
         environment: further environment variables of the sidecar.
         note: is called with each sample.
     """
@@ -157,7 +159,7 @@ class _Stage:
 
 
 def _sampled(stage: _Stage, seconds: float, pace: float) -> Iterator[Point]:
-    """Yields a sample every `pace` seconds. Scrapes the metrics for it, and reads other pages too."""
+    """Yields a sample every `pace` seconds. Scrapes the metrics for each sample, and requests other admin pages too."""
     began = time.monotonic()
     number = 0
     while (due := began + number * pace) < began + seconds:
@@ -178,7 +180,7 @@ def scraped(sidecar: SidecarProcess) -> list[Sample]:
 
 @contextmanager
 def _changing(stage: _Stage, seconds: float) -> Iterator[list[str]]:
-    """Makes changes around the sidecar during the block, in a thread. Yields the list of what fails."""
+    """Makes changes around the sidecar in a thread while the block runs. Yields the list of failures."""
     stop, faults, upheavals = threading.Event(), list[str](), stage.upheavals
     changes = {
         "reload": upheavals.reload,

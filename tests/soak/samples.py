@@ -19,7 +19,7 @@ _TABLE_METRICS = {
     "group_sidecar_held_bytes": "held bytes",
     "group_sidecar_client_connections": "connections",
 }
-"""The metrics that are tables, with the word that their series have in a report."""
+"""The metrics of the tables' sizes, each with the last word of its series' names in a report."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Point:
 
     Attributes:
         seconds: the time since the beginning of the run.
-        anonymous: the memory of the process in bytes without pages of files. Pages of programs and libraries do not
-            count, because they become private when another process that shares them ends.
+        anonymous: the memory of the process in bytes, without pages of files. Pages of programs and libraries do not
+            count, because the kernel counts them as private as soon as no other process shares them.
         rss: the resident memory in bytes.
         descriptors: the open descriptors.
         threads: the threads of the process.
@@ -91,7 +91,7 @@ def threads(pid: int) -> int:
 def tables(samples: Iterable[Sample]) -> dict[str, float]:
     """Returns the sizes of the sidecar's tables from the samples of its metrics.
 
-    The groups are added up over their states. Every other series stays on its own.
+    The numbers of groups in all states are added up. Every other series stays separate.
     """
     found: dict[str, float] = {}
     for sample in samples:

@@ -1,4 +1,4 @@
-"""A short run of the soak test, and the same with a sidecar that leaks."""
+"""Tests the soak test with a short run, and with a sidecar that leaks."""
 
 import os
 import textwrap
@@ -12,7 +12,7 @@ from tests.soak.verdict import trend
 _SECONDS = 30.0
 _LEAKING_SECONDS = 15.0
 _SHORT_RUN_TOLERANCE = 0.25
-"""A sidecar allocates its working memory in the first minutes."""
+"""The tolerance of a short run. It is larger, because a sidecar allocates its working memory in the first minutes."""
 _LEAK = textwrap.dedent(
     """
     import os, sys, threading, time
@@ -26,7 +26,8 @@ _LEAK = textwrap.dedent(
         threading.Thread(target=leak, daemon=True).start()
     """
 )
-"""Python runs a module of the name sitecustomize at its start. Each second it keeps 5 MB and ten descriptors."""
+"""A leak. Python runs a module with the name sitecustomize at its start. Each second the module allocates 5 MB and ten
+descriptors that it never frees."""
 
 
 def test_short_run(tmp_path: Path) -> None:

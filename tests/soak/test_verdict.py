@@ -1,4 +1,4 @@
-"""The verdict on made-up series, flat ones and growing ones."""
+"""Tests the verdict on made-up series, flat ones and growing ones."""
 
 import random
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ COUNT = 400
 
 
 def noisy(level: float, noise: float) -> list[float]:
-    """Returns a flat series with uniform noise, of which each tenth value is an outlier."""
+    """Returns a flat series with uniform noise. Each tenth value is an outlier."""
     chosen = random.Random(1)
     return [level * (3 if n % 10 == 0 else 1) + chosen.uniform(-noise, noise) for n in range(COUNT)]
 
@@ -49,7 +49,7 @@ def test_growth_above_tolerance_is_not_flat(values: Sequence[float], flat: bool)
 
 
 def test_slope_finds_growth_that_medians_miss() -> None:
-    """The last tenth falls back to the first level, as after a restart of the broker. The slope is still positive."""
+    """The slope is positive although the last tenth falls back to the first level, as after a restart of the broker."""
     values = [100 + 0.5 * n for n in range(COUNT * 9 // 10)] + [100.0] * (COUNT // 10)
     found = trend("series", values)
     assert found.late < found.early
@@ -64,6 +64,6 @@ def test_floor_allows_growth_of_small_numbers() -> None:
 
 
 def test_too_few_samples_give_no_verdict() -> None:
-    """A short series raises an error. It does not count as flat."""
+    """A series with too few samples raises an error and does not count as flat."""
     with pytest.raises(ValueError, match="39 samples"):
         trend("series", [1.0] * (FEWEST_SAMPLES - 1))

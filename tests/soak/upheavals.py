@@ -1,4 +1,4 @@
-"""What changes around a sidecar under load: the broker restarts, settings are reloaded, and certificates change."""
+"""Makes changes around a sidecar under load: restarts the broker, reloads settings, and replaces certificates."""
 
 import signal
 import socket
@@ -17,18 +17,19 @@ from tests.kafka.processes import Address
 from tests.kafka.sidecar_process import SidecarProcess
 
 _SETTLE_SECONDS = 2.0
-"""Clients may still get errors for so long after a restart of the broker: members are unknown, coordinators load."""
+"""Seconds after a restart of the broker in which clients may still get errors, because members are unknown or
+coordinators load."""
 LIMITS = (50, 60)
 
 
 @dataclass
 class Upheavals:
-    """Changes the world of one sidecar.
+    """Makes changes around one sidecar.
 
     Args:
         broker: the broker behind the sidecar.
         sidecar: the sidecar.
-        settings: returns its settings for a limit of `group.max.size`.
+        settings: returns the sidecar's settings for a limit of `group.max.size`.
         certificate: the files that the listener with TLS uses.
         authority: the authority of its certificates.
 
@@ -49,7 +50,7 @@ class Upheavals:
         self._disturbed_until = float("-inf")
 
     def wait_for_broker(self, stop: threading.Event) -> None:
-        """Waits while the broker restarts, unless the run stops."""
+        """Waits until the broker is not restarting, or until `stop` is set."""
         while not self._up.wait(0.1) and not stop.is_set():
             pass
 
@@ -69,7 +70,7 @@ class Upheavals:
         self.done["restarts of the broker"] += 1
 
     def reload(self) -> None:
-        """Changes the limit in the sidecar's settings, and has them read again."""
+        """Changes the limit in the sidecar's settings, and makes the sidecar reload them."""
         limit = LIMITS[self.done["reloads"] % 2]
         self.sidecar.write(self.settings(limit))
         self.sidecar.process.running.send_signal(signal.SIGHUP)

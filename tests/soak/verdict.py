@@ -11,12 +11,12 @@ from itertools import combinations, pairwise
 from statistics import median
 
 TOLERANCE = 0.05
-"""The growth after the first tenth that counts as flat, as a share of the first value."""
+"""The growth after the first tenth that counts as flat, as a share of the median of the second tenth."""
 FEWEST_SAMPLES = 40
 """With fewer samples, a tenth has fewer than four of them."""
 _TENTHS = 10
 _BINS = 45
-"""The slope is computed from this many medians, because its cost grows with the square of their number."""
+"""The slope is computed from the medians of this many parts, because its cost grows with the square of their number."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Trend:
         name: the name of the series.
         early: the median of the second tenth.
         late: the median of the last tenth.
-        by_slope: the growth from the middle of the second tenth to the middle of the last one, from the slope.
+        by_slope: the growth from the middle of the second tenth to the middle of the last tenth, as the slope gives it.
         allowed: the growth that counts as flat, in the unit of the series.
     """
 
@@ -44,7 +44,7 @@ class Trend:
 
 
 def trend(name: str, values: Sequence[float], *, tolerance: float = TOLERANCE, floor: float = 0.0) -> Trend:
-    """Returns the trend of a series whose samples have equal distances in time.
+    """Returns the trend of a series of samples at equal intervals.
 
     Args:
         name: the name of the series.

@@ -33,16 +33,16 @@ STEADY_GROUP = "steady"
 PARTITIONS = 4
 _PAUSE_SECONDS = 0.05
 _NAMES = 200
-"""How many names each kind of client uses in turn. Caches by name have up to 200,000 entries, and would otherwise grow
-for hours until they reach their limits."""
+"""How many names each kind of client uses in turn. With ever new names, caches of up to 200,000 names would grow for
+hours until they reach their limits."""
 _SESSION_MS = 10_000
-"""Shorter than the default, so that members whose round failed do not stay for long."""
+"""The session timeout. It is shorter than the default, so that members whose round failed do not stay for long."""
 _SHORT_SESSION_MS = 1000
 _TOPIC_PAUSE_SECONDS = 8.0
-"""For some seconds after a topic is deleted, the sidecar forwards every OffsetFetch."""
+"""The pause after a topic is deleted, because the sidecar then forwards every OffsetFetch for some seconds."""
 _QUESTIONS_PER_CONNECTION = 5
 _PROBES = 20
-"""How many heartbeats and questions a member that measures latency sends before it joins anew."""
+"""How many heartbeats and questions a member that measures latency sends before it joins again."""
 _DELETED = (0, int(ErrorCode.GROUP_ID_NOT_FOUND))
 
 
@@ -53,7 +53,7 @@ class Workload:
     Args:
         client: sends requests through the sidecar.
         secure: the address of the listener with TLS, and the context to connect with.
-        upheavals: when the broker restarts. An error during a restart is expected.
+        upheavals: knows when the broker restarts. An error during a restart is expected.
 
     Attributes:
         rounds: how many rounds each kind of client has completed.
@@ -191,7 +191,7 @@ class Workload:
         self._clean_up()
 
     def _topic(self, number: int) -> None:
-        """A topic is created, a group commits offsets of it, and the topic is deleted, and with it the offsets."""
+        """A topic is created, a group commits offsets of the topic, and the topic is deleted with these offsets."""
         topic, group = unique("topic", number), self._new_group("reads-topic", number)
         self._leftovers.topics.append(topic)
         self._admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(GIVE_UP_SECONDS)
@@ -202,7 +202,7 @@ class Workload:
         self._stop.wait(_TOPIC_PAUSE_SECONDS)
 
     def _transaction(self, number: int) -> None:
-        """A transaction with offsets of a group is committed or aborted. Every tenth one has a new id."""
+        """A transaction with offsets of a group is committed or aborted. Every tenth transaction has a new id."""
         with Transaction(self.client, f"transaction-{number // 10}") as transaction:
             transaction.begin()
             transaction.commit_offsets("transactions", TOPIC, {number % PARTITIONS: number})
@@ -235,7 +235,7 @@ class Workload:
         return group
 
     def _clean_up(self) -> None:
-        """Deletes the topics and groups that this thread has created, also those of a round that failed."""
+        """Deletes all topics and groups that this thread has created, also those of rounds that failed."""
         mine = self._leftovers
         while mine.topics:
             with _unless(KafkaError.UNKNOWN_TOPIC_OR_PART):

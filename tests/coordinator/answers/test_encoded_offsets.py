@@ -145,9 +145,7 @@ MORE = 3 * MAX_ROWS_PER_PART
 def test_only_changed_parts_are_encoded(
     logged: bool, topics: tuple[OffsetFetchRequestTopic, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a change of one offset, EncodedFetch re-encodes only the part that contains this offset. Without a change,
-    it re-encodes nothing.
-    """
+    """EncodedFetch encodes again only the part with a changed offset, and nothing if no offset has changed."""
     world, encoded_indexes = World(logged=logged), set[int]()
     offsets = world.offsets["g"]
 

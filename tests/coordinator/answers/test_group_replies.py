@@ -215,8 +215,8 @@ def test_fetch_null_topics_reports_all_offsets(version: int) -> None:
 
 
 def test_fetch_all_is_not_answered_if_name_is_not_utf8() -> None:
-    """The answer needs the offset of each topic in the log, but a name that is not UTF-8 is no key of the decoded
-    offsets.
+    """OffsetFetch with null topics yields no reply if the log has a topic name that is not UTF-8, because the decoded
+    offsets lack this name.
     """
     offsets, value = CommittedOffsets(), OffsetCommitValue(offset=5, metadata="", commit_timestamp=1)
     offsets.log_values = {b"\0\1\xff\0\0\0\0": encode_value(value, 3)}
@@ -291,7 +291,7 @@ def test_unknown_topic_yields_no_reply() -> None:
 
 @pytest.mark.parametrize(("version", "answered"), [(2, True), (4, True), (5, False), (7, False)])
 def test_unknown_leader_epoch_yields_no_reply(version: int, answered: bool) -> None:
-    """OffsetFetch since v5 returns no reply if a requested offset has an unknown leader epoch. Older versions do."""
+    """OffsetFetch since v5 yields no reply if a requested offset has an unknown leader epoch, and older versions do."""
     view = group(offsets={("t", 0): CommittedOffset(7, epoch_known=False), ("t", 1): CommittedOffset(8)})
     for topics, possible in ((None, answered), (topics_asked(version, ("t", (1,))), True)):
         request = OffsetFetchRequest(group_id="g", topics=topics)

@@ -1,4 +1,4 @@
-"""The reply for each state of KIP-40's draft, and what the copy adds to the broker's description."""
+"""Tests the reply for each state of KIP-40's draft, and the copy's additions to the broker's description."""
 
 from itertools import count
 

@@ -109,7 +109,7 @@ def test_listing_matches_fresh_list(steps: list[tuple[str, object, object]]) -> 
         elif what == "hear":
             assert isinstance(one, str)
             assert isinstance(other, float)
-            if (group := world.groups.get(one)) is not None:  # A sign of life always postpones the doubt.
+            if (group := world.groups.get(one)) is not None:  # A request of a member always postpones the doubt.
                 world.groups[one] = replace(group, doubtful_from=max(group.doubtful_from, other))
         elif what == "pass":
             assert isinstance(one, int)
@@ -136,7 +136,7 @@ def test_refresh_checks_only_changed_groups() -> None:
     world.listing.refresh(9.5)
     assert world.looks == 4
     world.listing.refresh(10.0)
-    assert world.looks == 7  # Group a is evaluated once in vain, because its former deadline has passed.
+    assert world.looks == 7  # Group a is evaluated once more without a change, because its former deadline has passed.
 
 
 def test_listing_updates_in_steps() -> None:
@@ -160,7 +160,7 @@ def test_listing_updates_in_steps() -> None:
 
 
 def test_only_changed_shard_is_joined_again() -> None:
-    """A change of one group joins only its shard again. Joining 100,000 groups for each list took 10 ms."""
+    """A change of one group joins only its shard again, because joining 100,000 groups for each list took 10 ms."""
     world, request = World(), ListGroupsRequest()
     for number in range(1000):
         world.put(f"group-{number}", Plain())

@@ -1,4 +1,4 @@
-"""Groups of the new protocol (KIP-848) are shown, but not answered for. They may turn into classic groups."""
+"""Without the log, the copy follows KIP-848 groups, but it answers no questions about them. They may become classic."""
 
 from typing import Any
 
@@ -170,7 +170,7 @@ def test_classic_events_do_not_change_generation(event: str) -> None:
 
 @pytest.mark.parametrize("event", ["heartbeat", "rebalance"])
 def test_heartbeats_keep_classic_members_alive(event: str) -> None:
-    """Heartbeats and rebalance errors keep a classic member of a consumer group alive. Without them it expires."""
+    """A classic member of a consumer group expires unless it sends heartbeats or gets rebalance errors."""
     copy = Copy()
     copy.join()
     copy.sync()

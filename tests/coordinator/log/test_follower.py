@@ -172,7 +172,7 @@ def test_record_with_cut_off_key_adds_no_group(kind: KeyType) -> None:
 @pytest.mark.parametrize("producer", [-1, PRODUCER])
 @pytest.mark.parametrize("lengths", [(0x8000, 1), (1, 0x8000)])
 def test_key_with_negative_length_is_skipped(producer: int, lengths: tuple[int, int]) -> None:
-    """An offset whose key has a negative length is counted and skipped, although as many bytes follow."""
+    """An offset whose key has a negative length is counted and skipped, even if it would fit as an unsigned length."""
     reader = Reader(exclusive=True)
     group, topic = (length.to_bytes(2, "big") + b"g" * length for length in lengths)
     reader.append((b"\0\1" + group + topic + bytes(4), offset(0, 5)[1]), producer=producer)
@@ -317,7 +317,7 @@ def test_log_value_has_topic_id() -> None:
 
 @pytest.mark.parametrize(("marker", "left"), [(COMMIT, {T0: 6, T1: 7}), (ABORT, {T0: 5})])
 def test_transaction_offsets_follow_its_marker(marker: bytes, left: dict[tuple[str, int], int]) -> None:
-    """Offsets of a transaction are UNSTABLE until its marker. A commit applies them and an abort discards them."""
+    """Offsets of a transaction are UNSTABLE until its marker, which applies or discards them."""
     reader = Reader(load=[offset(0, 5)])
     reader.append(offset(0, 6), offset(1, 7), producer=PRODUCER)
     reader.catch_up(1, 1)
@@ -382,8 +382,8 @@ def test_older_record_keeps_newer_commit() -> None:
 
 
 def test_shared_copy_waits_on_difference() -> None:
-    """In a shared copy, a log value that differs from a newer observed commit makes the group IN_DOUBT until the next
-    read.
+    """In a copy that is not exclusive, a log value that differs from a newer observed commit makes the group IN_DOUBT
+    until the next read.
     """
     reader = Reader(load=[offset(0, 5)])
     reader.stored(1, 2, p0=7)
@@ -413,7 +413,7 @@ def test_reported_offset_ahead_of_log_is_left_to_broker() -> None:
     assert reader.offsets(2.0) == {("t", 0): 1}
     reported(2, 2.1)
     assert reader.offsets(2.1) is FallbackReason.IN_DOUBT
-    reader.catch_up(2.0, 2.2)  # This Fetch was sent before the reply came.
+    reader.catch_up(2.0, 2.2)  # This Fetch was sent before the reply arrived.
     assert reader.offsets(2.2) is FallbackReason.IN_DOUBT
     reader.read(offset(0, 2), at=2.3)
     assert reader.offsets(2.3) == {("t", 0): 2}
@@ -490,8 +490,8 @@ def test_returned_group_has_not_rebalanced(moved: bool) -> None:
 
 
 def test_loaded_groups_have_generation() -> None:
-    """Loaded groups are Empty with the logged generation and type. In a shared copy, the group itself falls back as
-    NOT_EXCLUSIVE.
+    """Loaded groups are Empty with the logged generation and type, and fall back as NOT_EXCLUSIVE unless the copy is
+    exclusive.
     """
     reader = Reader(load=[generation(4), offset(0, 5, "simple")])
     view = reader.manager.view("g", 1)
@@ -865,8 +865,8 @@ def heartbeat(*, changes: bool, at: float, content_hash: int | None = None) -> C
 
 
 def test_consumer_group_is_answered_from_log() -> None:
-    """The log alone answers for a consumer group and its offsets. An unknown group answers NOT_EXCLUSIVE, because a
-    classic join may be in flight.
+    """The log alone answers for a consumer group and its offsets, and an unknown group falls back as NOT_EXCLUSIVE,
+    because a classic join may be in flight.
     """
     reader = Reader(load=[*new_group(), offset(0, 5)])
     view = reader.manager.view("g", 1)
@@ -879,9 +879,9 @@ def test_consumer_group_is_answered_from_log() -> None:
 
 
 def test_unknown_group_may_be_consumer_group_until_load() -> None:
-    """A shared copy has COLD groups while it reads the log, and then NOT_EXCLUSIVE ones if the log does not have them.
+    """In a copy that is not exclusive, an unknown group is COLD until the log is read, and NOT_EXCLUSIVE afterwards.
 
-    ListGroups is NOT_EXCLUSIVE from the start on, because no log can answer it.
+    ListGroups is NOT_EXCLUSIVE from the start, because the log cannot answer it.
     """
     reader = Reader()
     reader.log = reader.follower.begin_load(0, 3, 0, 1)

@@ -1,4 +1,4 @@
-"""Tests for the table of rules: each kind of event has one."""
+"""Tests that the table of rules has a rule for each kind of event."""
 
 from types import ModuleType
 
@@ -24,12 +24,12 @@ def kinds(module: ModuleType, base: type) -> set[type]:
 
 
 def test_each_internal_event_has_a_rule() -> None:
-    """The table has a rule for each event that no request shows, and no others."""
+    """The table has a rule for each event that no request or reply shows, and no other rules."""
     assert kinds(internal_events, InternalEvent) == INTERNAL_RULES.keys()
 
 
 def test_each_wire_event_has_a_rule() -> None:
-    """The manager has a rule for each kind of event, and no others."""
+    """The manager has a rule for each kind of event, and no other rules."""
     of_groups = kinds(events, Event) - {MemberActivity, Leaving}
     rules = GroupMetadataManager(exclusive=True)._rules
     assert rules.keys() == of_groups | {GroupsListed, TransactionEnded, LogEndsSeen, LogStartsSeen}

@@ -1,6 +1,6 @@
-"""Which commits and members count as ones that bypassed the sidecar, and what follows from them.
+"""Which commits and members count as bypassing the sidecar, and how the copy then answers.
 
-The log of each test was loaded at 0 s and is judged from 60 s on.
+The log of each test was loaded at 0 s. The copy judges records from 60 s on.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from tests.coordinator.sweeping import in_doubt, swept
 
 SESSION = 10.0
 LONG_AGO = 60.0 + SETTLE_SECONDS + 10.0
-"""A time at which lost requests of the first minute explain nothing any more."""
+"""A time in seconds at which lost requests of the first minute no longer explain any record."""
 
 
 def judged(*load: Entry, exclusive: bool = True) -> Reader:
@@ -74,7 +74,7 @@ def unread(group: str | None) -> Callable[[Reader, float], None]:
 
 
 def shared(reader: Reader, at: float) -> None:
-    """Another sidecar, which this one replaces, forwards the commit, and ends."""
+    """Another sidecar, which this sidecar replaces, forwards the commit and ends."""
     reader.manager.begin_sharing()
     reader.manager.end_sharing(at)
 
@@ -108,7 +108,7 @@ EXPLANATIONS = {
 
 
 def test_bypassing_commit_is_counted_once() -> None:
-    """A commit that never passed is reported when no reply has come for SETTLE_SECONDS, and once for its partition."""
+    """A commit without a reply on the wire is reported after SETTLE_SECONDS, once for its partition."""
     reader = judged()
     reader.read(offset(0, 5), at=62)
     reader.read(offset(0, 6), at=63)
@@ -122,7 +122,7 @@ def test_bypassing_commit_is_counted_once() -> None:
 @pytest.mark.parametrize("explain", EXPLANATIONS.values(), ids=EXPLANATIONS)
 @pytest.mark.parametrize("reply_first", [True, False], ids=["reply first", "record first"])
 def test_passing_commit_is_not_counted(explain: Callable[[Reader, float], None], reply_first: bool) -> None:
-    """A commit that passed is not reported, whether its reply or its record is seen first."""
+    """A commit that passed the sidecar is not reported, whether its reply or its record is seen first."""
     reader = judged()
     if reply_first:
         explain(reader, 62)
@@ -136,7 +136,7 @@ def test_passing_commit_is_not_counted(explain: Callable[[Reader, float], None],
 
 @pytest.mark.parametrize("group", ["g", None])
 def test_unread_write_in_flight_explains_commits(group: str | None) -> None:
-    """A write that cannot be decoded and has no reply yet may be the request of any commit, however long."""
+    """A write that cannot be decoded may explain any commit for as long as it has no reply."""
     reader = judged()
     reader.manager.note_unread_write(group)
     reader.read(offset(0, 5), at=62)
@@ -144,7 +144,7 @@ def test_unread_write_in_flight_explains_commits(group: str | None) -> None:
 
 
 def test_other_sidecar_explains_commits() -> None:
-    """While another sidecar forwards requests too, no commit counts, and the statement does not hold."""
+    """While another sidecar forwards requests too, no commit counts, and the copy is not exclusive."""
     reader = judged()
     reader.manager.begin_sharing()
     assert not reader.manager.exclusivity.holds(62)
@@ -190,7 +190,7 @@ def test_commit_without_room_for_group_is_not_counted() -> None:
 
 
 def test_fast_commits_are_not_counted() -> None:
-    """A record that an overtaking commit of the same partition hides in the copy is explained too."""
+    """A record is also explained if a later commit of the same partition has replaced its offset in the copy."""
     reader = judged()
     committed(reader, 62)
     committed(reader, 62.1)
@@ -340,20 +340,20 @@ def test_bypassing_member_is_counted_once() -> None:
 
 
 def described_twice(reader: Reader, *, between: Callable[[float], object]) -> list[ClientBypassed]:
-    """Describes the group before and after two sessions, with something between."""
+    """Describes the group before and after two sessions, and calls `between` in the meantime."""
     describe(reader, LONG_AGO, "a", "b")
     between(LONG_AGO + 1)
     return describe(reader, LONG_AGO + 2 * SESSION + 1, "a", "b")
 
 
 def test_silent_members_are_counted() -> None:
-    """Both members of the next tests are reported if nothing happens."""
+    """Without a sign of life, both members of the next tests are reported."""
     reader = judged(generation(1, "a", "b"))
     assert len(described_twice(reader, between=lambda at: None)) == 2
 
 
 def test_member_with_requests_is_not_counted() -> None:
-    """A member of which one heartbeat passed is not reported."""
+    """A member is not reported if one of its heartbeats passed the sidecar."""
     reader = judged(generation(1, "a", "b"))
     [fact] = described_twice(reader, between=lambda at: heartbeat(reader, at))
     assert fact.member is not None
@@ -361,26 +361,26 @@ def test_member_with_requests_is_not_counted() -> None:
 
 
 def test_new_generation_restarts_sessions() -> None:
-    """A member that is in a new generation has a new session, even if all its requests were lost."""
+    """A member in a new generation is not reported, because its session has started again."""
     reader = judged(generation(1, "a", "b"))
     assert described_twice(reader, between=lambda at: reader.read(generation(2, "a", "b"), at=at)) == []
 
 
 def test_lost_broker_restarts_sessions() -> None:
-    """A broker that was lost may have restarted, and with it the sessions."""
+    """After the broker was lost, members are not reported, because a restarted broker starts all sessions again."""
     reader = judged(generation(1, "a", "b"))
     assert described_twice(reader, between=lambda at: list(reader.follower.connection_lost(at))) == []
 
 
 def test_lost_join_explains_members() -> None:
-    """A member may be one whose join lost its reply."""
+    """A member is not reported if it may be the sender of a join whose reply was lost."""
     reader = judged(generation(1, "a", "b"))
     event = ReplyLost(group_id="g", sent_at=LONG_AGO, token="", may_create_group=True)
     assert described_twice(reader, between=lambda at: reader.manager.apply([event], at)) == []
 
 
 def test_rebalancing_group_is_not_judged() -> None:
-    """A broker that prepares a rebalance keeps members whose joins wait, however long."""
+    """No member of a rebalancing group is reported, because the broker keeps members with parked joins."""
     reader = judged(generation(1, "a"))
     state = GroupState.PREPARING_REBALANCE
     assert describe(reader, LONG_AGO, "a", state=state) == describe(reader, LONG_AGO + 100, "a", state=state) == []
@@ -410,7 +410,7 @@ def second_member() -> list[Entry]:
 
 
 def test_bypassing_consumer_member_is_counted_once() -> None:
-    """A new member in the log of which no heartbeat passed is reported after SETTLE_SECONDS."""
+    """A new member in the log is reported after SETTLE_SECONDS if none of its heartbeats passed the sidecar."""
     reader = judged(*new_group())
     reader.read(*second_member(), at=62)
     [fact] = bypassed(reader, 62 + SETTLE_SECONDS)
@@ -422,7 +422,7 @@ def test_bypassing_consumer_member_is_counted_once() -> None:
 
 @pytest.mark.parametrize("reply_first", [True, False], ids=["reply first", "record first"])
 def test_passing_consumer_member_is_not_counted(reply_first: bool) -> None:
-    """A member whose first heartbeat passed is not reported."""
+    """A member is not reported if its first heartbeat passed the sidecar."""
     reader = judged(*new_group())
     for step in (consumer_heartbeat, lambda reader, at: reader.read(*second_member(), at=at))[
         :: 1 if reply_first else -1
@@ -432,7 +432,7 @@ def test_passing_consumer_member_is_not_counted(reply_first: bool) -> None:
 
 
 def test_vanished_consumer_member_is_not_counted() -> None:
-    """A member whose only heartbeat lost its reply is gone when it would be reported, or is explained."""
+    """A member whose only heartbeat lost its reply is not reported: it is gone or the lost heartbeat explains it."""
     reader = judged(*new_group())
     reader.read(*second_member(), at=62)
     reader.read(*((key, None) for key, _ in Records().member("b").current("b", 8).target("b").records.items()), at=100)
@@ -451,7 +451,7 @@ def test_reloaded_consumer_member_is_not_counted() -> None:
 
 
 def test_classic_member_of_consumer_group_is_not_judged() -> None:
-    """A member that joins a KIP-848 group by the classic protocol sends no heartbeat of KIP-848."""
+    """A classic member of a KIP-848 group is not reported, although it sends no heartbeat of KIP-848."""
     reader = judged(*new_group())
     reader.read(*Records().group(8, 8).member("b", tags=CLASSIC).current("b", 8).target("b").records.items(), at=62)
     assert len(reader.manager.view("g", 62).members) == 2
@@ -462,7 +462,7 @@ def test_classic_member_of_consumer_group_is_not_judged() -> None:
 
 
 def test_bypass_leaves_classic_groups_to_broker() -> None:
-    """After a bypass, classic groups and the list are left to the broker for DOUBT_SECONDS."""
+    """After a bypass, questions about classic groups and the list are forwarded for DOUBT_SECONDS."""
     reader = judged(generation(1, "a"))
     reader.read(offset(0, 5, "h"), at=62)
     at = 62 + SETTLE_SECONDS
@@ -492,7 +492,7 @@ def test_bypass_leaves_classic_groups_to_broker() -> None:
 
 @pytest.mark.parametrize("explain", [no_reply, committed])
 def test_offsets_are_doubtful_while_clients_bypass(explain: Callable[[Reader, float], None]) -> None:
-    """After a bypass, an offset that differs between log and wire is left to the broker until the log was read."""
+    """After a bypass, an offset that differs between log and wire is in doubt until the log is read."""
     reader = judged()
     reader.read(offset(1, 5), at=62)
     assert len(bypassed(reader, 62 + SETTLE_SECONDS)) == 1
@@ -504,7 +504,7 @@ def test_offsets_are_doubtful_while_clients_bypass(explain: Callable[[Reader, fl
 
 @pytest.mark.parametrize("is_bypassed", [True, False])
 def test_late_reply_is_doubtful(is_bypassed: bool) -> None:
-    """A reply that the log may have overtaken makes a different offset doubtful, with and without a bypass."""
+    """A reply that arrives after a different offset in the log puts the offset in doubt, with and without a bypass."""
     reader = judged()
     if is_bypassed:
         reader.manager.exclusivity.record_bypass(("t", 0), 100)

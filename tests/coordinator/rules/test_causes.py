@@ -105,7 +105,7 @@ def of(world: World, kind: type[Any]) -> list[Any]:
 
 
 def rebalanced(world: World, *clients: Client) -> RebalanceCompleted:
-    """Lets the members complete the current rebalance. Returns the fact about its completion.
+    """Makes the members complete the current rebalance. Returns the fact about its completion.
 
     Asserts that exactly one start was reported, with the same cause.
     """

@@ -1,4 +1,4 @@
-"""Which members above a limit are removed: how the newest members are found, and what happens if that is unknown."""
+"""Tests which members of a group above its limit are removed: the newest ones, as far as their ages are known."""
 
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, encode_key, encode_value
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
@@ -64,7 +64,7 @@ def generation(number: int, members: str) -> Entry:
 
 
 def test_member_keeps_join_time_over_generations() -> None:
-    """A member keeps its join time over logged generations, and a new member gets the time of the read."""
+    """A member keeps its join time over logged generations, and a new member gets the time of the read of the log."""
     reader = Reader(load=[generation(1, "ab")])
     reader.append(generation(2, "cba"))
     reader.catch_up(7, 8)

@@ -87,7 +87,7 @@ def assignment(*partitions: int) -> bytes:
 
 
 def generation(number: int, *owners: str, static: bool = False, **parts: tuple[int, ...]) -> Entry:
-    """Returns the record of a generation. `parts` has the partitions of "t" by member. `owners` have no partitions."""
+    """Returns the record of a generation. `parts`: partitions of "t" by member. `owners`: members without any."""
     shares = {**dict.fromkeys(owners, ()), **parts}
     value = GroupMetadataValue(
         protocol_type="consumer",
@@ -239,7 +239,7 @@ def is_let_in(copy: Copy, joining: JoiningMember, generation: int = 2) -> list[F
 
 
 def test_silent_member_is_dropped_not_expired() -> None:
-    """In a shared copy, a silent member does not expire. A generation without this member reports it as DROPPED."""
+    """Unless the copy is exclusive, a silent member is DROPPED by a generation without it, and does not expire."""
     copy = Copy(load=[generation(1, a=(0,), b=(1,))])
     copy.now += 60
     assert swept(copy.manager, copy.now) == []
@@ -251,7 +251,7 @@ def test_silent_member_is_dropped_not_expired() -> None:
 
 
 class Group:
-    """The records of a group of the new protocol. Its last state is written completely."""
+    """The records of a group of the new protocol. They always contain the whole last state."""
 
     def __init__(self) -> None:
         self.epoch = self.assigned = 0
@@ -386,7 +386,7 @@ def test_consumer_member_leaves(group: Group, wire_first: bool) -> None:
 
 
 def test_silent_shared_member_does_not_expire() -> None:
-    """In a shared copy, members that are silent on the wire do not expire and do not count as departed."""
+    """Unless the copy is exclusive, members that are silent on the wire do not expire and do not count as departed."""
     copy = Copy(load=[generation(1, a=(0,), b=(1,))])
     copy.now += 60
     assert swept(copy.manager, copy.now) == []
@@ -395,7 +395,7 @@ def test_silent_shared_member_does_not_expire() -> None:
 
 
 def test_silence_names_no_cause() -> None:
-    """In a shared copy, a rebalance error does not name a silent member as the cause."""
+    """Unless the copy is exclusive, a rebalance error does not make a silent member the cause."""
     copy = Copy(load=[generation(1, a=(0,), b=(1,))])
     copy.now += 60
     copy.wire_says(MemberSeen, member_id="a", instance_id=None, generation=1, no_rebalance=True, **WHO)

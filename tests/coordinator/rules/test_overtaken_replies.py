@@ -1,4 +1,4 @@
-"""Descriptions and replies overtake other replies, and timers end late. No rebalance and no departure is lost."""
+"""Each rebalance and departure is reported, even if a description or reply overtakes others, or a timer is late."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def counts(fact: RebalanceCompleted) -> tuple[int, int, int, int | None]:
 
 
 def departed(world: World, client: Client) -> Departure:
-    """Returns how the only member that is gone left, after asserting that it is this client's."""
+    """Returns how the only departed member left. Asserts that the member is this client's."""
     [gone] = of(world, MemberGone)
     assert gone.client_id == client.name
     how: Departure = gone.how
@@ -41,7 +41,7 @@ def departed(world: World, client: Client) -> Departure:
 
 
 def test_description_overtakes_syncs(world: World) -> None:
-    """A rebalance is reported if a description shows the group as Stable before the replies to the syncs do."""
+    """A rebalance is reported even if a description shows the group as Stable before the replies to the syncs do."""
     a, b = member(world, "a"), member(world, "b")
     stable(world, a)
     let_in(world, a, b)
@@ -52,7 +52,7 @@ def test_description_overtakes_syncs(world: World) -> None:
 
 
 def test_description_overtakes_leave(world: World) -> None:
-    """A departure and its rebalance are reported if a description shows them before the reply to the leave does."""
+    """A departure and its rebalance are reported even if a description shows them before the reply to the leave."""
     a, b = member(world, "a"), member(world, "b")
     stable(world, a, b)
     b.leave()
@@ -76,7 +76,7 @@ def test_description_overtakes_last_leave(world: World) -> None:
 
 
 def test_description_overtakes_heartbeat(world: World) -> None:
-    """An expired session is reported if a description shows it before the heartbeat of another member does."""
+    """An expired session is reported even if a description shows it before the heartbeat of another member does."""
     a, b = member(world, "a"), member(world, "b")
     stable(world, a, b)
     for _ in range(3):

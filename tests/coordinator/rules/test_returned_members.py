@@ -1,6 +1,6 @@
-"""A member whose session seemed over is reported as joined again when the broker turns out to have the member.
+"""A member whose session seemed to have expired is reported as joined when the broker still has the member.
 
-Otherwise, the member would be reported as gone twice.
+Otherwise, the copy would report two departures of the same member.
 """
 
 from group_sidecar.coordinator.model.facts import MemberGone, MemberJoined
@@ -36,7 +36,7 @@ def _ends(world: World) -> None:
 
 
 def test_described_member() -> None:
-    """The broker describes the member, and the member's session ends afterwards."""
+    """The member is reported as joined when the broker describes it, and as departed when its session ends."""
     world = World(Broker())
     member = Client(world, "a", "g")
     world.gather(member)
@@ -48,7 +48,7 @@ def test_described_member() -> None:
 
 
 def test_member_that_joins_again() -> None:
-    """The member joins again with its member id, and its session ends afterwards."""
+    """The member is reported as joined when it joins again under its id, and as departed when its session ends."""
     world = World(Broker())
     member = Client(world, "a", "g")
     world.gather(member)

@@ -1,4 +1,4 @@
-"""Ids of clients that never became members: how many are kept, and what the copy knows above this bound."""
+"""Ids of clients that never became members: how many the copy keeps, and how it behaves above this limit."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def issue(manager: GroupMetadataManager, numbers: range) -> None:
 
 
 def parked(manager: GroupMetadataManager, sent: JoiningMember, now: float) -> int:
-    """Returns how many joins are parked after another one was judged and went to the broker."""
+    """Returns how many joins are parked after the policy has judged a join that then goes to the broker."""
     manager.refresh("g", now)
     manager.apply([JoinSent(group_id="g", sent_at=now, joining=sent)], now)
     return manager.view_with_occupancy("g", now).occupancy.parked
@@ -74,7 +74,7 @@ def test_parked_join_outlasts_its_issued_id() -> None:
 
 
 def test_long_issued_id_counts_as_forgotten() -> None:
-    """An issued id longer than MAX_ID_LENGTH is not kept, and any id may be used until its expiry."""
+    """An issued id longer than MAX_ID_LENGTH is not kept, and until its expiry any id may be the issued one."""
     ids = IssuedIds()
     ids.issue("x" * (MAX_ID_LENGTH + 1), 5.0)
     assert (list(ids), ids.forgot_any(5.0), ids.may_be_used(5.0), ids.may_be_used(5.1)) == ([], True, True, False)
@@ -128,7 +128,7 @@ def asked_again(manager: GroupMetadataManager, at: float) -> FallbackReason | No
 
 
 def test_left_unused_ids_are_bounded() -> None:
-    """At most MAX_LEFT_MEMBER_IDS departed ids are kept. Beyond this bound, descriptions count only after
+    """At most MAX_LEFT_MEMBER_IDS departed ids are kept, and above this limit, descriptions count only after
     LOST_REQUEST_SECONDS.
     """
     manager = knowing_nothing()

@@ -82,8 +82,8 @@ def test_next_request_gives_true_host(world: World, sign: str) -> None:
 
 
 def test_new_host_replaces_true_host(world: World) -> None:
-    """A heartbeat from another host changes the member's true host and the group. A heartbeat from the same host
-    changes nothing.
+    """A heartbeat from another host changes the member's true host and the group, and one from the same host changes
+    nothing.
     """
     a = Client(world, "a", "g")
     world.gather(a)
@@ -164,7 +164,7 @@ def test_member_facts_name_true_host(world: World) -> None:
 
 @pytest.mark.parametrize("heard", [False, True], ids=["unheard", "heard"])
 def test_own_leave_is_not_an_admins(world: World, heard: bool) -> None:
-    """A member's own leave is LEFT, also if only its broker host is known."""
+    """A member's own leave is LEFT, even if only its broker host is known."""
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     world.gather(a, b)
     restarted(world)

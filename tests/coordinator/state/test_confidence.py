@@ -1,4 +1,4 @@
-"""When the copy of a group is complete, on which information that is based, and what descriptions add."""
+"""Tests when the copy of a group is complete, and which requests, replies and descriptions complete it."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_shared_copy_is_never_complete() -> None:
 
 @pytest.mark.parametrize("reads_log", [False, True])
 def test_not_exclusive_precedes_other_reasons(reads_log: bool) -> None:
-    """NOT_EXCLUSIVE is the reason also of a group that is distrusted, in a rebalance, or has unread writes."""
+    """NOT_EXCLUSIVE is the reason even for a group that is distrusted, rebalances, or has unread writes."""
     world = World(Broker(), exclusive=False)
     if reads_log:
         world.read_log()
@@ -73,7 +73,7 @@ def test_not_exclusive_precedes_other_reasons(reads_log: bool) -> None:
 
 @pytest.mark.parametrize(("exclusive", "reason"), [(True, FallbackReason.COLD), (False, FallbackReason.NOT_EXCLUSIVE)])
 def test_shared_clients_make_exclusive_copy_cold(exclusive: bool, reason: FallbackReason) -> None:
-    """While another sidecar forwards requests too, an exclusive copy is COLD. One that is not keeps its reason."""
+    """While another sidecar forwards requests too, an exclusive copy is COLD, and another copy keeps its reason."""
     world = World(Broker(), exclusive=exclusive)
     client = Client(world, "a", "g")
     world.gather(client)
@@ -82,7 +82,7 @@ def test_shared_clients_make_exclusive_copy_cold(exclusive: bool, reason: Fallba
 
 
 def test_no_group_is_known_before_list() -> None:
-    """Before the broker's group list, all groups are COLD. After the list, only listed groups are COLD."""
+    """Before the broker's group list, all groups are COLD, and after the list, only listed groups are COLD."""
     manager = GroupMetadataManager(exclusive=True)
     assert manager.view("g", 1).fallback_reason is FallbackReason.COLD
     assert not manager.view("g", 1).roster_known
@@ -150,7 +150,7 @@ def test_description_completes_members(inherited: tuple[World, Client, Client]) 
 
 
 def test_stale_heartbeat_gives_no_generation(inherited: tuple[World, Client, Client]) -> None:
-    """A heartbeat reply from before the description does not set the generation. A later heartbeat sets it."""
+    """A heartbeat reply from before the description does not set the generation, and a later heartbeat does."""
     world, a, _ = inherited
     late = world.connect()
     world.send(late, a.beat(), 3, "a")
@@ -297,7 +297,7 @@ def test_unknown_group_is_created_by_description(world: World) -> None:
 
 
 class CountedMembers(dict[str, Member]):
-    """Members that count how often somebody iterates over all of them."""
+    """Members by id. Counts the iterations over all members."""
 
     visits = 0
 
@@ -307,7 +307,7 @@ class CountedMembers(dict[str, Member]):
 
 
 def test_uncertain_members_are_checked_once(world: World) -> None:
-    """A group whose members are uncertain is searched once after each change, although it is checked all the time."""
+    """The members of an uncertain group are searched once after each change, however often the group is checked."""
     a = Client(world, "a", "g")
     world.gather(a)
     world.describe()

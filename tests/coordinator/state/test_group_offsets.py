@@ -1,4 +1,4 @@
-"""Committed offsets: stored, deleted, in transactions, learned from the broker; and when they are uncertain."""
+"""Tests committed offsets: commits, deletions, transactions, the broker's replies, and when offsets are uncertain."""
 
 from dataclasses import replace
 from typing import Any
@@ -174,7 +174,7 @@ def test_commit_and_deletion_may_cross() -> None:
 
 
 def test_committed_minus_one_looks_absent() -> None:
-    """A reply about a partition shows the same for a commit of -1 as for no commit, so it does not end a doubt."""
+    """A reply about a partition does not end a doubt about a commit of -1, because it equals one without a commit."""
     manager = copy()
     manager.apply([stored(1, 2, p0=-1, p1=5)], 2)
     manager.apply([learned(manager, 3, whole=False, p0=-1, p1=-1)], 4)
@@ -187,9 +187,9 @@ def test_committed_minus_one_looks_absent() -> None:
 
 @pytest.mark.parametrize("values", [(5, -1), (-1, 5)])
 def test_commit_of_minus_one_may_cross_another(values: tuple[int, int]) -> None:
-    """After a commit of -1 that overlaps another commit, a reply about the partition does not show which one is stored.
+    """After a commit of -1 that overlaps another commit, a reply about the partition does not end the doubt.
 
-    OffsetFetch for all topics would show a stored -1.
+    Only an OffsetFetch for all topics would show a stored -1.
     """
     manager = copy()
     first, second = values
@@ -231,7 +231,7 @@ def test_lost_commit_may_arrive_late(partitions: Any) -> None:
 
 
 def test_lost_commit_may_have_made_group() -> None:
-    """A lost commit makes an unknown group and the list COLD. A lost deletion does not."""
+    """A lost commit makes an unknown group and the list COLD, and a lost deletion does not."""
     manager = copy()
     manager.apply([OffsetsDoubted(group_id="g", sent_at=3, partitions=(T0,), may_create_group=True)], 4)
     assert (view(manager).fallback_reason, lacking(manager)) == (FallbackReason.COLD, FallbackReason.COLD)

@@ -1,4 +1,4 @@
-"""Tests for the state machine of a group: which changes follow the table, and which are refused."""
+"""Tests that the state machine of a group accepts the changes of its table and refuses all others."""
 
 import pytest
 
@@ -16,7 +16,7 @@ KAFKA = {
 
 
 def test_kafkas_transitions_are_in_the_table() -> None:
-    """Each transition of Kafka's coordinator has a change that leads to it."""
+    """The table has a change for each transition of Kafka's coordinator."""
     found = {(before, after) for (before, change), after in TRANSITIONS.items() if change not in REPORTED.values()}
     assert {(before, after) for after, all_before in KAFKA.items() for before in all_before} <= found
 
@@ -35,7 +35,7 @@ def test_kafkas_transitions_are_in_the_table() -> None:
     ],
 )
 def test_invalid_changes_are_refused(state: GroupState, change: StateChange) -> None:
-    """A change that is not in the table raises an exception that names both."""
+    """A change that is not in the table raises an exception that names the state and the change."""
     with pytest.raises(InvalidTransition, match=rf"{change.name} of a group that is {state}"):
         next_state(state, change)
 
@@ -43,7 +43,7 @@ def test_invalid_changes_are_refused(state: GroupState, change: StateChange) -> 
 @pytest.mark.parametrize("before", list(GroupState))
 @pytest.mark.parametrize("after", list(GroupState))
 def test_reported_state_is_accepted(before: GroupState, after: GroupState) -> None:
-    """A state that the broker or the log reports counts, whichever the state was before."""
+    """A state that the broker or the log reports is accepted after any previous state."""
     assert next_state(before, REPORTED[after]) is after
 
 

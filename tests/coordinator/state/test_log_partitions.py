@@ -1,4 +1,4 @@
-"""Which partition of the offsets topic holds a group: vectors from a JVM."""
+"""Tests which partition of the offsets topic stores a group. The expected values come from a JVM."""
 
 import pytest
 
@@ -24,5 +24,5 @@ def test_partition_for(group: str, partition: int) -> None:
 
 
 def test_minimum_hash_has_no_positive() -> None:
-    """java_hash returns -2^31 for a name whose hash has no positive counterpart."""
+    """java_hash returns -2^31 for a name with this hash, the only negative number without a positive counterpart."""
     assert java_hash("polygenelubricants") == -(2**31)

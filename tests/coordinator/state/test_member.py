@@ -1,6 +1,6 @@
 """How members join, stay and leave: the effect of each reply on the copy, and the resulting facts.
 
-The broker is the model, so the tests expect of the copy what Kafka does.
+The broker is the model, so the copy has to show what Kafka would do.
 """
 
 from itertools import permutations
@@ -55,7 +55,7 @@ def facts(world: World, *kinds: type[Fact]) -> list[Fact]:
 
 
 def stable(world: World, *clients: Client) -> None:
-    """Lets clients join until their group is stable and the copy is complete."""
+    """Makes clients join until their group is stable and the copy is complete."""
     world.gather(*clients)
     assert all(client.synced for client in clients)
     assert (seen(world).state, seen(world).fallback_reason) == (GroupState.STABLE, None)

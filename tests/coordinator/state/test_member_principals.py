@@ -1,4 +1,4 @@
-"""The principals of members: learnt from requests that pass, in views and facts, and never in Kafka's own replies."""
+"""The principals of members. The copy learns them from requests and shows them in views and facts, not in replies."""
 
 from dataclasses import replace
 from typing import Any
@@ -73,7 +73,7 @@ def test_next_request_gives_principal(world: World, sign: str) -> None:
 
 
 def test_last_request_decides(world: World) -> None:
-    """The principal is that of the last request. It is unknown again if that request's user is unknown."""
+    """The principal is that of the last request, and is unknown if the user of the last request is unknown."""
     a = Client(world, "a", "g")
     world.gather(a)
     found = []
@@ -96,7 +96,9 @@ def test_reply_without_client_keeps_principal(world: World) -> None:
 
 
 def test_equal_principals_share_one_text(world: World) -> None:
-    """A member takes over the text of its last request, so that a user's members share it. The group is unchanged."""
+    """A member keeps the string object of its last request, so that a user's members share one, without a change of the
+    group.
+    """
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     world.gather(a, b)
     text = "".join(["User:", "shared"])
@@ -111,7 +113,9 @@ def test_equal_principals_share_one_text(world: World) -> None:
 
 
 def test_static_member_is_back_as_another_user(world: World) -> None:
-    """A static member that returns as another user has the new principal. Its old id is reported with the old one."""
+    """A static member that returns as another user has the new principal, and its old id is reported with the old
+    principal.
+    """
     a, b = Client(world, "a", "g", "i"), Client(world, "b", "g", "j")
     world.gather(a, b)
     b.restart()

@@ -1,4 +1,4 @@
-"""Events that end a group or leave it in doubt: deletion, a move, lost replies, undecodable requests, bounds."""
+"""Tests events that end a group or leave it in doubt: deletions, moves, lost replies, undecodable requests, bounds."""
 
 import pytest
 
@@ -112,7 +112,7 @@ def test_moved_group_is_cold(world: World) -> None:
 
 
 def test_moved_group_with_log(world: World) -> None:
-    """With the log, a moved group makes the list COLD and has the broker asked until its partition is resigned."""
+    """With the log, a moved group makes the list COLD and stays in doubt until its partition is resigned."""
     world.read_log()
     world.gather(Client(world, "a", "g"))
     world.tail.catch_up(world.now())
@@ -188,7 +188,7 @@ def test_lost_reply_for_missing_group(world: World) -> None:
 
 
 def test_lost_static_leave_hits_new_group(world: World) -> None:
-    """A lost leave by instance id leaves the group incomplete that is created meanwhile."""
+    """A lost leave by instance id leaves a group incomplete that is created after the loss."""
     a, static = Client(world, "a", "g"), Client(world, "i", "g", "i")
     static.leave()
     static.reconnect()
@@ -314,7 +314,7 @@ def list_groups(world: World) -> None:
 
 
 def test_two_unread_writes_settle_together(world: World) -> None:
-    """Two unread writes are settled only by a description from after both replies."""
+    """Only a description from after both replies ends the doubt of two unread writes."""
     world.gather(Client(world, "a", "g"))
     for group in ("g", None):
         world.manager.note_unread_write(group)
@@ -395,7 +395,7 @@ def states(manager: GroupMetadataManager) -> dict[str, tuple[int, object]]:
 
 
 def test_dead_description_settles_unread_write(world: World) -> None:
-    """A description as Dead settles an unread write of an unknown group."""
+    """A description as Dead ends the doubt of an unread write of an unknown group."""
     world.manager.note_unread_write("g")
     world.manager.note_unread_write("g", world.now())
     assert in_doubt(world.manager) == ["g"]
@@ -404,7 +404,7 @@ def test_dead_description_settles_unread_write(world: World) -> None:
 
 
 def test_lost_join_outlasts_dead_description(world: World) -> None:
-    """A Dead description settles a lost join only after the time in which the join may arrive."""
+    """A description as Dead ends the doubt of a lost join only after the time in which the join may arrive."""
     a = Client(world, "a", "g")
     a.join()
     a.reconnect()

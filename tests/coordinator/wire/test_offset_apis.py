@@ -270,7 +270,7 @@ def by_id(topic_id: UUID) -> tuple[TxnOffsetCommitRequest, TxnOffsetCommitRespon
 
 
 def test_transactional_commit_by_topic_id() -> None:
-    """A TxnOffsetCommit v6 names topics by id (KIP-1319). An unknown id still makes the group's offsets pending."""
+    """A TxnOffsetCommit v6 names topics by id (KIP-1319), and an unknown id still makes the group's offsets pending."""
     (known,) = events_of(*by_id(ID), 6, names={ID: "t"})
     (unknown,) = events_of(*by_id(OTHER), 6, names={ID: "t"})
     assert isinstance(known, OffsetsPending)
@@ -290,7 +290,7 @@ def test_lost_transactional_commit_doubts_offsets() -> None:
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize(("error", "ended"), [(0, True), (51, False)])
 def test_transaction_ends(committed: bool, error: int, ended: bool) -> None:
-    """A successful EndTxn reply ends the transaction. A failed or lost one makes no event."""
+    """A successful EndTxn reply ends the transaction, and a failed or lost reply makes no event."""
     request = EndTxnRequest(transactional_id="x", producer_id=9, producer_epoch=0, committed=committed)
     reply = EndTxnResponse(throttle_time_ms=0, error_code=error)
     assert events_of(request, reply, 3) == ([TransactionEnded(producer_id=9, committed=committed)] if ended else [])

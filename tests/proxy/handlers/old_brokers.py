@@ -20,7 +20,7 @@ from group_sidecar.proxy.handlers.relay import BrokerRequest
 
 
 def release(fetch: int, describe: int, list_groups: int, **others: int) -> Versions:
-    """The versions that a release offers: for each API, from 0 to the given newest version."""
+    """Returns the versions that a release offers: for each API, from 0 to the given newest version."""
     answers = {"OFFSET_FETCH": fetch, "DESCRIBE_GROUPS": describe, "LIST_GROUPS": list_groups}
     return {int(ApiKey[name]): (0, newest) for name, newest in (answers | others).items()}
 
@@ -54,7 +54,7 @@ class OldBroker:
     asked: list[BrokerRequest] = field(default_factory=list)
 
     def answer(self, question: BrokerRequest) -> Any:
-        """The reply to a request. Asserts that the request and the reply can be encoded in the request's version."""
+        """Returns the reply to a request. Asserts that request and reply can be encoded in the request's version."""
         request, version = question
         self.asked.append(question)
         lowest, highest = self.offers[request.KEY]
@@ -80,7 +80,7 @@ class OldBroker:
         return response
 
     def listed(self) -> ListGroupsResponse:
-        """The reply with all groups that are not Dead, with the fields of the newest version."""
+        """Returns the reply with all groups that are not Dead, with the fields of the newest version."""
         there = [group for group in self.groups.values() if group.state is not GroupState.DEAD]
         entries = (
             ListedGroup(
@@ -94,7 +94,7 @@ class OldBroker:
         return ListGroupsResponse(error_code=0, groups=tuple(entries))
 
     def described(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
-        """The reply of `group_replies.describe_groups` to a client that is authorized for all operations."""
+        """Returns the reply of `group_replies.describe_groups` to a client that is authorized for all operations."""
         operations = request.include_authorized_operations
         allowed = group_replies.ALL_OPERATIONS if operations else group_replies.OPERATIONS_UNKNOWN
         return group_replies.describe_groups(request, version, self._views(request.groups), operations=allowed)
@@ -104,6 +104,6 @@ class OldBroker:
 
 
 def _dated(group: DescribedGroup, version: int) -> DescribedGroup:
-    """The group with the state's name in releases up to 1.0: AwaitingSync instead of CompletingRebalance."""
+    """Returns the group with the state's name in releases up to 1.0: AwaitingSync instead of CompletingRebalance."""
     old = version == 0 and group.group_state == GroupState.COMPLETING_REBALANCE
     return replace(group, group_state="AwaitingSync") if old else group

@@ -79,8 +79,8 @@ def test_table_has_one_handler_for_each_api(state: BrokerState, more: Any) -> No
 
 @pytest.mark.parametrize("key", sorted(handlers(gateway())), ids=lambda key: ApiKey(key).name)
 def test_pending_reply_of_undecoded_request(key: int) -> None:
-    """The pending reply of an undecoded request has the request's API key. Eviction closes the connection unless the
-    request is a write.
+    """The pending reply of an undecoded request has the request's API key, and eviction closes the connection unless
+    the request is a write.
     """
     handler = handlers(gateway())[key]
     version = APIS[key].versions[-1] if key in APIS else 0
@@ -100,7 +100,7 @@ def test_pending_reply_of_undecoded_request(key: int) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_judged_requests_are_decoded(policy: type[Policy]) -> None:
-    """Each API that a policy judges has a handler that decodes its requests, and none gets past the policy."""
+    """Each API that a policy judges has a handler that decodes its requests, so that no request bypasses the policy."""
     found = handlers(gateway())
     assert {type(found[key]) for key in policy.judged_apis} == {GroupRequests}
 

@@ -32,7 +32,7 @@ def ranges_of(reply: ApiVersionsResponse) -> dict[str, tuple[int, int]]:
 
 
 def test_only_inspected_versions_are_capped() -> None:
-    """An inspected API is capped at the highest version that the codecs declare. The rest of the offer is unchanged."""
+    """An inspected API is capped at the highest version that the codecs declare, and other APIs are unchanged."""
     offer = offering(JOIN_GROUP=(0, 99), METADATA=(2, 5), FETCH=(4, 99), HEARTBEAT=(0, 99), **BOTH)
     offered = offered_api_versions(offer, INSPECTED, {}, gateway=False, serve=True)
     assert ranges_of(offered) == ranges_of(offer) | {"JOIN_GROUP": (0, APIS[ApiKey.JOIN_GROUP].versions[-1])}
@@ -88,8 +88,8 @@ def test_gateway_caps_fetch_version() -> None:
 @pytest.mark.parametrize("serve", [False, True])
 @pytest.mark.parametrize("has", [{}, {"LIST_GROUPS": (0, 0)}, {"DESCRIBE_GROUPS": (0, 0)}, BOTH])
 def test_served_apis_fill_the_offer(serve: bool, has: dict[str, tuple[int, int]]) -> None:
-    """If `serve` is true, APIs that the sidecar itself serves are offered, even if the broker lacks them. The broker's
-    own ranges are unchanged.
+    """If `serve` is true, APIs that the sidecar itself serves are offered even if the broker lacks them, and the
+    broker's own ranges are unchanged.
     """
     offered = ranges_of(offered_api_versions(offering(FETCH=(0, 11), **has), INSPECTED, {}, gateway=False, serve=serve))
     ours = {ApiKey(key).name: (v.min_version, v.max_version) for key, v in SERVED_APIS.items()} if serve else {}

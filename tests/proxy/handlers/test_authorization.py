@@ -1,4 +1,4 @@
-"""Clients of a broker with an authorizer: which client gets which answers, while rights are granted and revoked."""
+"""Tests which local answers clients of a broker with an authorizer get, while rights are granted and revoked."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def authenticates(line: Line, name: str) -> None:
 
 
 def at_certificate(state: BrokerState, number: int) -> Line:
-    """Returns a connection without SASL, which the sidecar has made with this certificate, and which was served."""
+    """Returns a served connection without SASL that the sidecar has opened with this certificate."""
     line = Line(state)
     line.session.origin.certificate = number
     line.exchange(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), HeartbeatResponse(error_code=25), 3)
@@ -75,7 +75,7 @@ def at_certificate(state: BrokerState, number: int) -> Line:
 
 
 def user_with_token(state: BrokerState) -> Line:
-    """A connection whose mechanism does not show who authenticated. The broker has served it."""
+    """Returns a served connection whose SASL mechanism does not show the user."""
     line = Line(state)
     token_accepted(line)
     return line
@@ -89,12 +89,12 @@ def token_accepted(line: Line) -> None:
 
 
 def answers_itself(line: Line, question: Struct, version: int) -> bool:
-    """Whether the sidecar answers a question itself. A question for the broker stays unanswered."""
+    """Whether the sidecar answers a question itself. A forwarded question gets no reply here."""
     return to_upstream(line.sends(question, version)) == b""
 
 
 def test_grant_holds_on_all_connections_of_user() -> None:
-    """After the broker described a group to a user, this user gets local answers on every connection. Other users'
+    """After the broker described a group to a user, this user gets local answers on every connection, and other users'
     questions go to the broker.
     """
     state = guarded()
@@ -107,9 +107,7 @@ def test_grant_holds_on_all_connections_of_user() -> None:
 
 
 def test_grants_without_sasl_belong_to_the_certificate() -> None:
-    """Without SASL, a grant holds on the connections that the sidecar has made with the same certificate. The broker
-    sees other certificates as other users.
-    """
+    """Without SASL, a grant holds only on the connections that the sidecar has opened with the same certificate."""
     state = guarded()
     alice, bob, again, plain = (at_certificate(state, number) for number in (1, 2, 1, 0))
     alice.exchange(DESCRIBING, DESCRIBED, 5)
@@ -155,8 +153,8 @@ def test_hidden_groups_stay_in_copy() -> None:
 
 @pytest.mark.parametrize("present", [False, True])
 def test_unlisted_group_may_be_hidden(present: bool) -> None:
-    """With an authorizer, an unlisted group stays cold because the broker may hide it. Without an authorizer, the group
-    counts as absent.
+    """With an authorizer, an unlisted group stays cold because the broker may hide it, and without an authorizer, the
+    group counts as absent.
     """
     state = broker_state(answers={"exclusive": True})
     state.learn_authorizer(present)
@@ -166,7 +164,7 @@ def test_unlisted_group_may_be_hidden(present: bool) -> None:
 
 
 def test_listing_grant_needs_every_group_listed() -> None:
-    """A user gets local lists only if the broker listed every group to that user. A list grants no description."""
+    """A user gets local lists only if the broker listed every group to that user, and a list grants no description."""
     state = guarded()
     alice, bob = user(state, "alice"), user(state, "bob")
     alice.exchange(
@@ -229,8 +227,8 @@ def test_late_reply_grants_only_original_user() -> None:
 )
 @pytest.mark.parametrize("way", ["reply", "gone"])
 def test_rule_change_revokes_all_grants(key: int, way: str) -> None:
-    """A forwarded change of access rules revokes all grants. No grant counts until RULE_CHANGE_SECONDS after the change
-    has ended.
+    """A forwarded change of access rules revokes all grants, and no grant counts until RULE_CHANGE_SECONDS after the
+    change has ended.
     """
     state = guarded()
     alice, admin = user(state, "alice"), Line(state)
@@ -282,8 +280,8 @@ def test_zero_rights_seconds_grants_nothing() -> None:
 
 
 def test_reauthentication_drops_grants_of_unnamed_user() -> None:
-    """After another token on the same connection, grants of the first token do not count. A broker other than Kafka may
-    let the connection change its user.
+    """After another token on the same connection, grants of the first token do not count, because a broker other than
+    Kafka may let the connection change its user.
     """
     state = guarded()
     line = user_with_token(state)

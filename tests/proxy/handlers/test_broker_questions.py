@@ -1,4 +1,4 @@
-"""Tests how a question is left to the broker."""
+"""Tests how the sidecar forwards a question that it does not answer."""
 
 import pytest
 
@@ -20,7 +20,7 @@ DESCRIBING = DescribeGroupsRequest(groups=("g",))
 
 
 def outcome_of(state: BrokerState, request: Struct, version: int = 0) -> RequestOutcome:
-    """Returns the outcome of a question that is left to the broker."""
+    """Returns the outcome of a question that the sidecar forwards."""
     replies = ApiTable(state, access_of(state), make_reply_builder(state), Disconnector()).replies
     questions = BrokerQuestions(state.copy, state.versions, state.authorization, replies, state.traffic)
     exchange = Exchange(request=request, version=version, token="1:1", client_id="", client_host="", sent_at=EPOCH)
@@ -28,7 +28,7 @@ def outcome_of(state: BrokerState, request: Struct, version: int = 0) -> Request
 
 
 def test_question_is_forwarded_and_teaches_the_copy() -> None:
-    """A question is forwarded, and its reply is handled."""
+    """The sidecar forwards a question and handles the reply."""
     outcome = outcome_of(complete_state(), DESCRIBING)
     assert isinstance(outcome, Forward)
     assert isinstance(outcome.pending, PendingReply)
@@ -36,7 +36,7 @@ def test_question_is_forwarded_and_teaches_the_copy() -> None:
 
 
 def test_other_question_passes_unread() -> None:
-    """A reply that says nothing about groups is not read."""
+    """A question whose reply contains nothing about groups passes, and its reply is not read."""
     assert isinstance(outcome_of(complete_state(), MetadataRequest(topics=())), Pass)
 
 
@@ -47,7 +47,7 @@ def test_list_is_read_where_it_teaches(state: BrokerState, outcome: type[Request
 
 
 def test_added_version_is_translated() -> None:
-    """A question in a version that the broker lacks is asked in a version that it has, and counted."""
+    """A question in a version that the broker lacks is sent in a version that the broker supports, and is counted."""
     state = complete_state()
     state.versions.learn({ApiKey.DESCRIBE_GROUPS: (0, 1)})
     outcome = outcome_of(state, DESCRIBING, 2)

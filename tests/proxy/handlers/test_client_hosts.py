@@ -86,8 +86,8 @@ def ask_broker(line: Line, question: Struct, version: int, reply: Struct) -> Any
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_broker_reply_gets_client_hosts(version: int) -> None:
-    """A forwarded DescribeGroups reply gets the client hosts that the copy knows. The copy learns the hosts that the
-    broker reported.
+    """A forwarded DescribeGroups reply gets the client hosts that the copy knows, and the copy learns the hosts that
+    the broker reported.
     """
     state = complete_state()
     line, *_ = stable_group(state, "a", "b")
@@ -121,7 +121,7 @@ def test_trailing_bytes_survive_host_rewrite() -> None:
     "settings", [{"client_host": "broker"}, {"enabled": False}, {"apis": ["ListGroups"]}], ids=lambda each: str(each)
 )
 def test_disabled_host_rewrite_keeps_reply(settings: Any) -> None:
-    """A reply passes unchanged where the settings disable host rewriting. The copy still learns the broker's hosts."""
+    """A reply passes unchanged if a setting disables host rewriting, and the copy still learns the broker's hosts."""
     state = complete_state(**answers(**settings))
     line, *_ = stable_group(state, "a")
     line.exchange(OPERATIONS, described("a"), 5)
@@ -162,7 +162,7 @@ def test_local_answer_has_same_hosts_as_broker(version: int) -> None:
 
 
 def test_broker_host_of_new_member_is_asked() -> None:
-    """With client_host set to broker, the first question about a new member goes to the broker. Later local answers
+    """With client_host set to broker, the first question about a new member goes to the broker, and later local answers
     contain the broker's host.
     """
     state = complete_state(**answers(client_host="broker"))

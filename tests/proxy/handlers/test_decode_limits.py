@@ -1,4 +1,4 @@
-"""Messages whose decoding would delay all clients go to the broker. Their changes are learned again afterwards."""
+"""Messages whose decoding would delay all clients pass undecoded. The copy learns their effects later."""
 
 import pytest
 
@@ -32,7 +32,7 @@ from tests.proxy.dataplane.playbook import Line, complete_state, stable_group, t
 MOST = 100
 LIMITS = {"inspected_elements": MOST}
 FEW, MANY = 10, MOST // MEMBER_COST + 1
-"""The members of a group that the sidecar describes, and of a group that it does not."""
+"""Numbers of members: of a group that the sidecar describes itself, and of a group that it does not."""
 
 
 def members(count: int) -> list[str]:
@@ -68,7 +68,7 @@ def leave(state: BrokerState, line: Line, gone: list[str]) -> None:
 
 
 def test_large_leave_is_unread_until_described() -> None:
-    """A leave of too many members passes undecoded and marks its group. A description by the broker makes the group
+    """A leave of too many members passes undecoded and marks its group, and a description by the broker makes the group
     certain again.
     """
     state = complete_state(limits=LIMITS)

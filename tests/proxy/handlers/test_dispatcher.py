@@ -1,4 +1,4 @@
-"""Which messages are decoded, what the copy learns from them, and that undecodable messages are forwarded unchanged."""
+"""Tests which messages are decoded and taught to the copy, and that undecodable messages pass unchanged."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -53,7 +53,7 @@ TRACKED_WRITES = sorted(exchange_events.GROUP_WRITE_KEYS - {ApiKey.HEARTBEAT, Ap
 
 
 def cases(keys: Any) -> Iterator[Any]:
-    """Yields each of these APIs in each version."""
+    """Yields a test parameter for each of these APIs in each version."""
     for key in keys:
         for version in APIS[key].versions:
             yield pytest.param(key, version, id=f"{APIS[key].name}-{version}")
@@ -94,7 +94,7 @@ def restored(state: BrokerState, group: str = "g") -> None:
 @pytest.mark.parametrize("sample", [full_sample, null_sample])
 @pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
 def test_every_version_is_decoded_and_forwarded(key: int, version: int, sample: Any) -> None:
-    """Every version of every decoded API is decoded without a failure and passes unchanged."""
+    """Each decoded API is decoded without a failure in every version, and its messages pass unchanged."""
     answers = {"exclusive": True, "enabled": False, "authorizer": "none"}
     state = complete_state(answers=answers, policies={"group_max_size": {"limit": 100}})
     Line(state).exchange(asking(key, version, sample), telling(key, version, sample), version)
@@ -192,7 +192,7 @@ def test_commit_by_topic_id_is_applied() -> None:
 
 @pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
 def test_truncated_request_marks_group(key: int, version: int) -> None:
-    """A truncated request passes unchanged and counts as a decode failure. A write marks its group."""
+    """A truncated request passes unchanged and counts as a decode failure, and a write marks its group."""
     state = complete_state()
     stable_group(state, "m1")
     line = Line(state)
@@ -209,7 +209,9 @@ def test_truncated_request_marks_group(key: int, version: int) -> None:
 
 @pytest.mark.parametrize("key", TAKEN)
 def test_newer_version_marks_group(key: int) -> None:
-    """A request in a newer version than described passes and counts as a decode failure. A write marks its group."""
+    """A request in a version above the codecs' newest passes and counts as a decode failure, and a write marks its
+    group.
+    """
     state = complete_state()
     stable_group(state, "m1")
     newest = APIS[key].versions[-1]
@@ -230,9 +232,7 @@ def test_impossible_versions_pass(key: int, version: int) -> None:
 
 
 def test_undecodable_write_marks_named_group() -> None:
-    """An undecodable write marks only the group that the request names. A write without a readable group marks all
-    groups.
-    """
+    """An undecodable write marks only the group that the request names, or all groups if no group is readable."""
     state = complete_state()
     stable_group(state, "m1", group="g")
     stable_group(state, "m2", group="h")
@@ -263,7 +263,7 @@ def test_group_is_marked_again_after_effect() -> None:
 
 @pytest.mark.parametrize(("key", "version"), [*cases(TAKEN)])
 def test_truncated_reply_marks_group(key: int, version: int) -> None:
-    """A truncated reply passes unchanged and counts as a decode failure. The reply to a write marks the group."""
+    """A truncated reply passes unchanged and counts as a decode failure, and the reply to a write marks the group."""
     state = complete_state(answers={"enabled": False, "exclusive": True, "authorizer": "none"})
     stable_group(state, "m1")
     stable_group(state, "m2", group="h")
@@ -471,7 +471,7 @@ def test_a_deleted_group_is_gone() -> None:
 
 @pytest.mark.parametrize("api_key", sorted(exchange_events.GROUP_ONLY_KEYS))
 def test_named_write_marks_offsets_of_its_group(api_key: int) -> None:
-    """A write of which only the group id is decoded makes that group's offsets incomplete, and no other group's."""
+    """If only the group id of a write is decoded, the write makes that group's offsets incomplete, and no other's."""
     state = broker_state(answers={"authorizer": "none"})
     line = Line(state)
     follower, at = state.copy.manager.log, EPOCH + line.now
@@ -567,7 +567,7 @@ def test_repeated_heartbeat_with_other_reply() -> None:
 
 @pytest.mark.parametrize("key", [ApiKey.DESCRIBE_GROUPS, ApiKey.HEARTBEAT])
 def test_kafka_0_9_unknown_version_closes(key: ApiKey) -> None:
-    """A request in a version that Kafka 0.9 would ignore closes the connection."""
+    """The sidecar closes the connection on a request in a version that Kafka 0.9 would ignore."""
     state = complete_state()
     state.versions.learn(KAFKA_0_9)
     assert Line(state).client(request(key, 1, version=7)) == [Close(CloseReason.MALFORMED_REQUEST)]

@@ -72,9 +72,7 @@ def test_other_mechanisms_make_connection_opaque(mechanism: str) -> None:
 
 @pytest.mark.parametrize(("mode", "closed"), [("enforce", True), ("audit", False)])
 def test_enforced_policy_closes_opaque_mechanism(mode: str, closed: bool) -> None:
-    """A policy in enforce mode closes a connection that its mechanism would make opaque. Audit mode keeps the
-    connection.
-    """
+    """A policy in enforce mode closes a connection that its mechanism would make opaque, and in audit mode keeps it."""
     line = Line(broker_state(policies={"group_max_size": {"limit": 1, "mode": mode}}))
     line.sends(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 0)
     reply_frame = encode_reply(SaslHandshakeResponse(error_code=0, mechanisms=()), 0, 1)
@@ -83,7 +81,7 @@ def test_enforced_policy_closes_opaque_mechanism(mode: str, closed: bool) -> Non
 
 @pytest.mark.parametrize("key", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
 def test_sasl_reply_length_limit(key: int) -> None:
-    """A SASL reply is held up to the length of an unauthenticated frame. A longer reply closes the connection."""
+    """A SASL reply is held up to the length of an unauthenticated frame, and a longer reply closes the connection."""
     for size, closed in ((UNAUTHENTICATED_FRAME, False), (UNAUTHENTICATED_FRAME + 1, True)):
         line = Line(broker_state())
         line.client(request(key, 1, version=1, body=b"\0\0\0\0"))
@@ -266,7 +264,7 @@ def test_failed_port_closes_gateway_connection(capsys: pytest.CaptureFixture[str
 
 
 def test_gateway_rewrites_long_metadata() -> None:
-    """A gateway rewrites Metadata replies up to limits.largest_frame. A longer reply closes the connection."""
+    """A gateway rewrites Metadata replies up to limits.largest_frame, and a longer reply closes the connection."""
     reply_frame = encode_reply(names(12, topics=2000), 12, 1)
     inspected = {"inspected_frame": 1024}
     for settings, closed in (
@@ -335,7 +333,7 @@ def test_api_versions_are_not_encoded_anew() -> None:
 
 @EVERY_VERSION
 def test_api_versions_are_capped(version: int) -> None:
-    """The sidecar caps versions at its newest decodable ones. A gateway also removes unknown APIs and caps further
+    """The sidecar caps versions at its newest decodable ones, and a gateway also removes unknown APIs and caps further
     APIs.
     """
     response = versions(FUTURE, version)
@@ -352,7 +350,7 @@ def test_api_versions_are_capped(version: int) -> None:
 
 @EVERY_VERSION
 def test_missing_group_apis_are_added(version: int) -> None:
-    """With local answers on, the sidecar adds the group APIs that the broker lacks. Otherwise the reply passes
+    """With local answers on, the sidecar adds the group APIs that the broker lacks, and otherwise the reply passes
     unchanged.
     """
     response = versions(MOCK, version)

@@ -1,4 +1,4 @@
-"""Refused joins: when they are judged, what the client gets, and what the broker gets."""
+"""Tests refused joins: when a policy judges them, the client's reply, and the requests to the broker."""
 
 from dataclasses import replace
 from typing import Any
@@ -73,7 +73,7 @@ def limited(limit: int, facts: list[Fact] | None = None, error_code: int = 77) -
 
 @pytest.mark.parametrize("version", JoinGroupRequest.VERSIONS)
 def test_full_group_refusal_in_every_version(version: int) -> None:
-    """A full group refuses a join with Kafka's error reply in every version. The refusal is recorded and counted."""
+    """A full group refuses a join with Kafka's error reply in every version, which is recorded and counted."""
     facts: list[Fact] = []
     state = limited(1, facts)
     stable_group(state, "m1")
@@ -102,7 +102,7 @@ def test_full_group_refusal_in_every_version(version: int) -> None:
 
 @pytest.mark.parametrize("depends_on_group", [True, False])
 def test_policies_get_principal(monkeypatch: pytest.MonkeyPatch, depends_on_group: bool) -> None:
-    """A policy gets the principal of the client, whether it judges at once or when the request's turn has come."""
+    """A policy gets the principal of the client, whether it judges at once or after the earlier requests' replies."""
     judged: list[str] = []
 
     def judge(self: Any, request: Any, group: Any, principal: str) -> Verdict:
@@ -155,8 +155,8 @@ def test_joins_pass_without_policy() -> None:
 
 
 def test_in_flight_joins_count_towards_limit() -> None:
-    """Joins in flight count towards the limit. After one of their connections closes, the next join is not refused at
-    once.
+    """Joins in flight count towards the limit, and after one of their connections closes, the next join is not refused
+    at once.
     """
     state = limited(2)
     lines, message = [Line(state) for _ in range(3)], joining()
@@ -419,7 +419,7 @@ def test_confirmation_with_odd_client_id() -> None:
 
 
 def test_no_confirmation_without_describe_groups() -> None:
-    """A broker without DescribeGroups is not asked to confirm. The copy alone judges the joins."""
+    """With a broker without DescribeGroups, the sidecar judges joins from the copy alone."""
     state = unsure()
     state.versions.learn({int(ApiKey.JOIN_GROUP): (0, 3)})
     first, second, message = Line(state), Line(state), joining()
@@ -515,7 +515,7 @@ def test_certain_copy_needs_no_confirmation() -> None:
 
 
 def test_retries_get_longer_throttle_times() -> None:
-    """Each refused retry on a connection gets a longer throttle time, up to 30 s. Another connection starts at 0."""
+    """Each refused retry on a connection gets a longer throttle time, up to 30 s; another connection starts at 0."""
     state = limited(1)
     stable_group(state, "m1")
     line, message = Line(state), joining()

@@ -1,4 +1,4 @@
-"""The reply to a refused client in each API, and its throttle time."""
+"""Tests the reply to a refused client in each API, and its throttle time."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ from group_sidecar.proxy.handlers.error_replies import (
 
 
 def request_of(key: int) -> object:
-    """Returns a request of an API without fields, of which only the class is used."""
+    """Returns a request of an API without values in its fields. The tests use only its class."""
     request = APIS[key].request
     assert request is not None
     return object.__new__(request)
@@ -33,7 +33,7 @@ def vars_of(reply: Struct) -> dict[str, object]:
 
 @pytest.mark.parametrize("key", [*APIS])
 def test_error_reply_encodes_in_every_version(key: int) -> None:
-    """A reply version with a top-level error code carries the refusal's error. Other versions raise ValueError."""
+    """A reply version with a top-level error code contains the refusal's error, and other versions raise ValueError."""
     response = APIS[key].response
     for version in response.VERSIONS:
         try:
@@ -71,7 +71,7 @@ def test_error_reply_without_error_field_raises() -> None:
 
 
 def test_backoff_grows_with_refusals() -> None:
-    """Repeated refusals of one connection and group get longer waits, up to LONGEST_WAIT_MS. Other pairs start at 0."""
+    """Repeated refusals of one connection and group get longer waits up to LONGEST_WAIT_MS; other pairs start at 0."""
     patience = ThrottleBackoff()
     waits = [patience.refused(1, "g", now=float(at)) for at in range(14)]
     assert waits[:4] == [0, 100, 200, 400]

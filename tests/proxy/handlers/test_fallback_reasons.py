@@ -1,4 +1,4 @@
-"""Tests why a question is left to the broker, and which reason comes first."""
+"""Tests the reasons for which the sidecar forwards a question, and their priority."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ NOW = 100.0
 
 
 def reason(state: BrokerState, request: Struct = DESCRIBING, version: int = 0) -> FallbackReason | None:
-    """Returns why a question of a client that has not authenticated is left to the broker."""
+    """Returns the reason for which a question of an unauthenticated client is forwarded, or None."""
     exchange = Exchange(request=request, version=version, token="1:1", client_id="", client_host="", sent_at=EPOCH)
     reasons = FallbackReasons(state.copy, state.versions, access_of(state), state.answer_settings, state.lost_requests)
     return reasons.fallback_reason(exchange, ORIGIN, NOW)
@@ -44,14 +44,14 @@ CHANGES: dict[FallbackReason, Callable[[BrokerState], object]] = {
 
 
 def test_known_group_has_no_reason() -> None:
-    """A question about a group that is known completely is not left to the broker."""
+    """A question about a completely known group is not forwarded."""
     state = complete_state()
     stable_group(state, "m1")
     assert reason(state) is None
 
 
 def test_reasons_have_an_order() -> None:
-    """Reasons that concern all groups come before those of a group. Settings come first."""
+    """Settings have the highest priority, then reasons that concern all groups, then reasons of one group."""
     state = complete_state()
     stable_group(state, "m1")
     found = []
@@ -67,7 +67,7 @@ def test_reasons_have_an_order() -> None:
 
 @pytest.mark.parametrize("authorizer", [True, False])
 def test_long_list_is_not_authorized_here(authorizer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an authorizer, the right to see each group of a long list is not looked up."""
+    """With an authorizer, a long list is forwarded, because a lookup of the right to each group would take too long."""
     monkeypatch.setattr(room, "MAX_RIGHTS_LOOKED_UP", 1)
     state = complete_state(answers={"exclusive": True})
     state.learn_authorizer(authorizer)
@@ -77,7 +77,7 @@ def test_long_list_is_not_authorized_here(authorizer: bool, monkeypatch: pytest.
 
 
 def test_missing_api_gets_best_answer() -> None:
-    """A broker without the API could only close the connection, so doubt and lost requests do not count."""
+    """If the broker lacks the API, doubt and lost requests are no reasons, because the question cannot be forwarded."""
     state = complete_state()
     state.versions.learn({ApiKey.JOIN_GROUP: (0, 3)})
     lose_requests(state)

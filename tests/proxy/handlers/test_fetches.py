@@ -1,4 +1,4 @@
-"""What the dispatcher learns from Fetch replies, and which replies it does not read."""
+"""Tests the log ends that the copy learns from Fetch replies, and which replies the dispatcher does not read."""
 
 from typing import Any
 from uuid import UUID
@@ -34,7 +34,7 @@ FETCH = ApiKey.FETCH
 
 
 def telling(version: int, *ends: int, records: int = 10, topic_id: UUID = TOPIC) -> FetchResponse:
-    """Returns a reply with these high watermarks of partitions 0, 1 and so on, and so many bytes of records in each."""
+    """Returns a reply with these high watermarks of partitions 0, 1 and so on. `records`: bytes of records in each."""
     partitions = tuple(
         PartitionData(partition_index=index, error_code=0, high_watermark=end, records=bytes(records))
         for index, end in enumerate(ends)

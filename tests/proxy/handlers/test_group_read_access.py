@@ -89,7 +89,7 @@ def test_unauthorized_join_is_not_counted(join: Struct, version: int) -> None:
 
 
 def test_lost_unauthorized_join_is_not_counted() -> None:
-    """A lost join of a user without access does not count. The broker's description resolves the group's doubt."""
+    """A lost join of a user without access does not count, and the broker's description ends the group's doubt."""
     state = authorizing()
     for cut_in in ("question", "join"):
         line = user(state, "mallory")
@@ -157,7 +157,7 @@ def test_anonymous_join_needs_authorization() -> None:
 
 
 def test_unauthenticated_join_is_not_counted() -> None:
-    """Where SASL is required, a join before authentication does not count. The broker closes its connection on the
+    """Where SASL is required, a join before authentication does not count, and the broker closes its connection on the
     authorization request.
     """
     own = {"sasl": {"mechanism": "PLAIN", "username": "u", "password": "p"}}

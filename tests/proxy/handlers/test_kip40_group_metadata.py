@@ -158,7 +158,7 @@ def refusal(group: str, error: int, where: Kip40Coordinator | None = None) -> Ki
 
 
 def test_stable_group_comes_from_copy() -> None:
-    """The metadata of a stable group comes from the copy. The broker is asked only for the coordinator."""
+    """The metadata of a stable group comes from the copy, and the broker is asked only for the coordinator."""
     state = drafting()
     stable_group(state, "m1", "m2")
     line = Line(state)
@@ -189,7 +189,7 @@ def test_absent_group_is_dead() -> None:
 
 
 def test_absent_group_may_be_elsewhere() -> None:
-    """Without the log, the broker describes a group that the copy does not know. The group may have another
+    """Without the log, the broker describes a group that the copy does not know, because the group may have another
     coordinator.
     """
     elsewhere = described("nobody's", "", error=16)
@@ -537,7 +537,7 @@ def test_gateway_forwards_version_1() -> None:
 
 @pytest.mark.parametrize("switched", [True, False])
 def test_setting_caps_find_coordinator_versions(switched: bool) -> None:
-    """With the setting on, FindCoordinator is offered up to version 0. Otherwise the broker's range is unchanged."""
+    """With the setting on, FindCoordinator is offered up to version 0; otherwise the broker's range is unchanged."""
     line = Line(complete_state(group_metadata_request=switched))
     offers = tuple(ApiVersion(api_key=key, min_version=0, max_version=4) for key in (ApiKey.FIND_COORDINATOR, 36))
     line.sends(ApiVersionsRequest(), 0)

@@ -235,7 +235,7 @@ def test_all_offsets_have_current_topic_ids() -> None:
 
 
 def test_topic_id_expires() -> None:
-    """A topic id counts for FRESH_SECONDS after its confirmation. Afterwards the question goes to the broker."""
+    """A topic id counts for FRESH_SECONDS after its confirmation, and afterwards the question goes to the broker."""
     state, line = known()
     line.now += FRESH_SECONDS + 0.1
     forwarded(line, fetching(10), 10)
@@ -273,7 +273,7 @@ def test_unsupported_question_goes_to_broker(question: Struct, version: int) -> 
 def test_withheld_answers_forward_questions(
     question: Struct, version: int, answers: dict[str, Any], reason: FallbackReason
 ) -> None:
-    """Where answers are withheld, every question goes to the broker at once, and its fallback reason is counted."""
+    """If the sidecar may not answer, every question goes to the broker at once, and its fallback reason is counted."""
     state, _ = known(answers=answers)
     line = Line(state)
     parked = line.frame(joining(), 3)
@@ -418,7 +418,7 @@ def test_missing_api_unseen_group_is_dead() -> None:
 
 @pytest.mark.parametrize(("question", "groups"), [(LISTING, []), (DESCRIBING, ["g"])])
 def test_missing_api_waits_until_client_is_served(question: Struct, groups: list[str]) -> None:
-    """If the broker lacks the API and has not served a client yet, the sidecar asks with a Heartbeat whether it does.
+    """If the broker lacks the API and has not served the client yet, the sidecar sends a Heartbeat before it answers.
 
     The broker would close the connection for the question itself.
     """

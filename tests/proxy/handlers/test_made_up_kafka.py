@@ -33,7 +33,7 @@ from tests.proxy.dataplane.playbook import Line, broker_state, complete_state
 
 HOST = "broker-7.internal"
 TAGS = ((4711, HOST.encode()),)
-"""A tagged field that today's schemas lack. It contains an address, as those of KIP-951 in Produce and Fetch."""
+"""A tagged field that today's schemas lack. It contains an address, like those of KIP-951 in Produce and Fetch."""
 UNKNOWN_API = 95
 NEWEST_KAFKA = "4.4.0"
 ADDRESS_APIS = (MetadataResponse, FindCoordinatorResponse, DescribeClusterResponse, ProduceResponse)

@@ -1,4 +1,4 @@
-"""Members whose metadata exceeds the bound: their group is still followed, and the broker describes it."""
+"""Members whose metadata exceeds the bound: the copy still follows their group, and the broker describes the group."""
 
 from typing import Any
 

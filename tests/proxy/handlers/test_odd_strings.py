@@ -1,6 +1,6 @@
 """Malformed strings that are too long to be encoded again. They do not bypass a policy.
 
-Each malformed byte is decoded as U+FFFD, as in Kafka, whose encoding has three bytes.
+Each malformed byte is decoded as U+FFFD, as in Kafka. The encoding of U+FFFD has three bytes.
 """
 
 from typing import Any
@@ -60,7 +60,7 @@ def test_commit_passes_in_audit_mode(field: str) -> None:
 @pytest.mark.parametrize("field", ["client", "group", "member"])
 @pytest.mark.parametrize("make", [complete_state, broker_state])
 def test_malformed_join_is_not_forwarded(field: str, make: Any) -> None:
-    """A join above the limit with a malformed string is not forwarded. A malformed group or member id closes the
+    """A join above the limit with a malformed string is not forwarded, and a malformed group or member id closes the
     connection.
     """
     state = make(answers={"authorizer": "none"}, policies={"group_max_size": {"limit": 1}})
@@ -70,5 +70,5 @@ def test_malformed_join_is_not_forwarded(field: str, make: Any) -> None:
     line = Line(state)
     commands = line.client(frame)
     assert frame not in to_upstream(commands)
-    if field != "client":  # A long body that only the layout can decode is not judged.
+    if field != "client":  # No policy judges a long body that only the slow layout can decode.
         assert commands == [Close(CloseReason.REQUEST_TOO_LONG)]

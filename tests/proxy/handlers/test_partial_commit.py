@@ -1,4 +1,4 @@
-"""Commits with refused partitions: what the broker gets, what the client gets, and what the copy learns."""
+"""Tests commits with refused partitions: the broker's request, the client's reply, and the offsets in the copy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -482,7 +482,7 @@ def test_unreadable_reply_asks_client_to_retry(key: int, version: int, capsys: p
 
 
 def test_lost_reply_doubts_forwarded_partitions() -> None:
-    """A lost reply leaves only the forwarded partitions in doubt. A new commit of these partitions ends the doubt."""
+    """A lost reply leaves only the forwarded partitions in doubt, until a new commit of these partitions."""
     state = limited()
     line = Line(state)
     line.exchange(commit(COMMIT, 7, fine_notes(MIXED)), answer(COMMIT, 7, fine(MIXED)), 7)
@@ -518,10 +518,10 @@ def test_failed_reduction_forwards_whole_commit(
 
 
 def kafka(key: int, version: int, message: Any, limit: int | None, there: Mapping[str, int], code: int) -> Told:
-    """Returns the reply of Kafka 4 to a commit: of KafkaApis, the coordinator, and OffsetCommitResponse.Builder.
+    """Returns the reply of Kafka 4 to a commit, as KafkaApis, the coordinator and OffsetCommitResponse.Builder make it.
 
-    `limit` is that of the coordinator. `there` is the number of partitions of each topic, or -1 if the client may not
-    read it. `code` is the error of the whole commit.
+    `limit` is the coordinator's limit on metadata. `there` is the number of partitions of each topic, or -1 if the
+    client may not read the topic. `code` is the error of the whole commit.
     """
     names = {topic_id: name for name, topic_id in NAMES.items()}
     built: Told = []

@@ -1,4 +1,4 @@
-"""Questions in versions that the broker lacks: when the sidecar asks the broker in other versions, and when not.
+"""Tests when the sidecar asks the broker in another version, if a question has a version that the broker lacks.
 
 `test_version_translation` tests the contents of these requests and replies.
 """
@@ -95,7 +95,7 @@ def asked_in(data: bytes) -> list[tuple[int, BrokerRequest]]:
 
 
 def served(line: Line, broker: OldBroker, commands: list[Command]) -> list[Command]:
-    """Lets the broker answer all requests. Returns the final commands. Asserts that the client gets nothing before."""
+    """Answers all requests to the broker. Returns the last commands. Asserts that the client gets no earlier bytes."""
     while requests := asked_in(to_upstream(commands)):
         assert to_client(commands) == b""
         assert not line.session.should_read_client
@@ -131,7 +131,7 @@ def test_question_is_sent_in_brokers_version(question: Any, version: int) -> Non
 
 
 def test_translated_question_has_clients_id() -> None:
-    """The translated question carries the client's id and waits for the replies to earlier requests."""
+    """The translated question has the client's id, and is sent after the replies to earlier requests."""
     line = Line(old(broker_state()), client_id="somebody")
     first = request(1, 90)
     frame = line.frame(ListGroupsRequest(), 3)
@@ -144,7 +144,7 @@ def test_translated_question_has_clients_id() -> None:
 
 
 def test_next_request_waits_for_translated_reply() -> None:
-    """A request after a translated question waits until the client has its reply."""
+    """A request after a translated question waits until the client has the reply to the question."""
     line, broker = Line(old(broker_state())), OldBroker(RELEASES[OLD], GROUPS)
     behind = request(1, 91)
     commands = line.client(line.frame(DescribeGroupsRequest(groups=("g",)), 6), behind)
@@ -310,9 +310,7 @@ def test_unadvertised_version_goes_to_broker(version: int) -> None:
 def test_broker_never_gets_added_versions(
     release: str, asked: tuple[Struct, int], certain: bool, authorizer: bool | None, parked: bool
 ) -> None:
-    """The broker never receives a question in an added version, whatever its release, the copy's state and the
-    authorizer.
-    """
+    """The broker never receives a question in an added version, for any release, state of the copy and authorizer."""
     question, version = asked
     state = old((complete_state if certain else broker_state)(), release)
     if authorizer is not None:

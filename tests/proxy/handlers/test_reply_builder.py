@@ -71,7 +71,10 @@ def commit(line: Line, offset: int, partitions: tuple[int, ...] = PARTITIONS) ->
 
 
 def known(**settings: Any) -> tuple[BrokerState, Line]:
-    """Returns a Stable group g of one member. It has offsets of more partitions than encoded parts are kept for."""
+    """Returns the state with a Stable group g, and the connection of its only member.
+
+    The group has offsets of enough partitions that the cache keeps encoded parts of answers.
+    """
     state = complete_state(**settings)
     (line,) = stable_group(state, "m1")
     commit(line, 1)

@@ -34,7 +34,7 @@ class Dispatcher:
 
 
 def test_answer_is_found_by_state_key() -> None:
-    """A lookup finds an answer only for its own question and the latest state key."""
+    """A lookup finds an answer only for the same question and the latest state key."""
     dispatcher = Dispatcher(100_000)
     assert dispatcher.lookup("g", 1) is None
     dispatcher.put("g", 1, b"one")

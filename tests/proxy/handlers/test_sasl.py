@@ -1,4 +1,4 @@
-"""A principal with too many connections: a user of SASL, or the subject of a certificate."""
+"""The sidecar refuses connections of a principal with too many: a SASL user, or the subject of a certificate."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.proxy.dataplane.playbook import Line, access_of, complete_state
 
 
 def authenticate(state: BrokerState, password: bytes) -> tuple[Line, list[Command]]:
-    """Authenticates a new connection. Returns the connection, and what it does with the broker's last reply."""
+    """Authenticates a new connection. Returns the connection, and its commands after the broker's last reply."""
     line = Line(state)
     answer = SaslHandshakeResponse(error_code=0, mechanisms=("PLAIN",))
     line.exchange(SaslHandshakeRequest(mechanism="PLAIN"), answer, 1)
@@ -21,7 +21,7 @@ def authenticate(state: BrokerState, password: bytes) -> tuple[Line, list[Comman
 
 
 def test_principal_with_too_many_connections_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """A connection beyond the limit is closed, and the log names the limit. Other connections stay."""
+    """A connection above the limit is closed, the log names the limit, and other connections stay."""
     state = complete_state(limits={"connections_per_principal": 1})
     first, _ = authenticate(state, b"secret")
     assert not first.session._closed
@@ -34,15 +34,15 @@ def test_principal_with_too_many_connections_is_refused(capsys: pytest.CaptureFi
 
 
 def connect(state: BrokerState, subject: str | None) -> tuple[Line, str | None]:
-    """Opens a connection of a client with a certificate. Returns the connection, and why it is refused."""
+    """Opens a connection of a client with a certificate. Returns the connection, and why it is refused, or None."""
     line = Line(state)
     line.session.origin.subject = subject
     return line, line.session.dispatcher.admit(line.session.origin)
 
 
 def test_certificate_with_too_many_connections_is_refused() -> None:
-    """Without SASL, the subject of the client's certificate counts, also an empty one. Clients without a certificate
-    are not limited.
+    """Without SASL, connections are limited by the subject of the certificate, even an empty one, and clients without a
+    certificate are not limited.
     """
     state = complete_state(limits={"connections_per_principal": 1})
     first, admitted = connect(state, "CN=alice")
@@ -60,7 +60,7 @@ def test_certificate_with_too_many_connections_is_refused() -> None:
 
 
 def test_sasl_user_counts_in_place_of_certificate() -> None:
-    """When SASL begins, the connection no longer counts for the certificate. Later ones count for SASL users alone."""
+    """After a SaslHandshake, connections no longer count for their certificates, but only for their SASL users."""
     state = complete_state(limits={"connections_per_principal": 1})
     access_of(state).reset_learned()
     first, _ = connect(state, "CN=shared")

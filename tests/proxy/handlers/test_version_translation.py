@@ -1,4 +1,4 @@
-"""The requests to old brokers in place of requests that they do not support, and the translation of their replies.
+"""Tests the requests to old brokers in place of unsupported requests, and the translation of the replies.
 
 The oracle is `coordinator.answers.group_replies`, which the conformance tests compare with newer brokers. The
 translated replies of an old broker have to equal those of a newer broker with the same groups.
@@ -63,7 +63,7 @@ TOPICS = st.none() | st.dictionaries(
 
 
 def knowing(old: str, **settings: Any) -> BrokerState:
-    """Returns the state of a broker of a release. Its groups are unknown."""
+    """Returns the state of a broker of a release. The copy does not know its groups."""
     state = broker_state(**settings)
     state.versions.learn(RELEASES[old])
     return state
@@ -136,7 +136,7 @@ def newer(broker: OldBroker, request: Any, version: int) -> Struct:
 
 
 def comparable(reply: Any) -> Any:
-    """Returns a reply in a fixed order, where brokers guarantee none."""
+    """Returns a reply with all lists sorted whose order brokers do not guarantee."""
     if isinstance(reply, OffsetFetchResponse):
         groups = (replace(g, topics=tuple(sorted(g.topics, key=lambda t: t.name))) for g in reply.groups)
         return replace(reply, topics=tuple(sorted(reply.topics, key=lambda t: t.name)), groups=tuple(groups))
@@ -237,7 +237,7 @@ def test_member_id_is_dropped_for_old_broker() -> None:
 
 @pytest.mark.parametrize(("old", "version", "told_on"), [("2.8.2", 8, True), ("0.10.2.2", 7, False)])
 def test_require_stable_needs_transactions(old: str, version: int, told_on: bool) -> None:
-    """require_stable is passed on only to brokers whose OffsetFetch has this field."""
+    """require_stable is forwarded only to brokers whose OffsetFetch has this field."""
     broker = OldBroker(RELEASES[old], {})
     translated_reply(knowing(old), broker, fetching(version, [("g", None)], require_stable=True), version)
     assert [of(request.request, OffsetFetchRequest).require_stable for request in broker.asked] == [told_on]
@@ -331,7 +331,7 @@ def test_authorized_operations_need_no_authorizer(authorizer: bool | None, opera
 
 
 def test_broker_reports_authorized_operations() -> None:
-    """A broker that can report authorized operations is asked for them."""
+    """The sidecar requests authorized operations from a broker that can report them."""
     request = DescribeGroupsRequest(groups=("g",), include_authorized_operations=True)
     broker = OldBroker(RELEASES["2.8.2"], {"g": GroupView(group_id="g", state=GroupState.EMPTY)})
     [group] = translated_reply(knowing("2.8.2"), broker, request, 6).groups

@@ -62,7 +62,7 @@ class Worker:
         self.process = subprocess.Popen([*java, "-cp", os.environ["CONNECT_JARS"], main, str(file)], stdout=sys.stderr)
 
     def ask(self, path: str, body: object = None) -> Any:
-        """Returns what the worker's REST interface answers; None if it does not answer yet."""
+        """Returns the reply of the worker's REST interface; None if the worker does not reply yet."""
         check(self.process.poll() is None, f"the worker ended with status {self.process.returncode}")
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(

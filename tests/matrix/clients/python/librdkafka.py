@@ -32,7 +32,7 @@ BOOTSTRAP, TOPIC, GROUP, STEPS = sys.argv[1:5]
 PROTOCOL = sys.argv[5] if len(sys.argv) > 5 else ""
 POLL_SECONDS = 0.1
 ERRORS: list[str] = []
-"""The errors that librdkafka reported apart from a call."""
+"""The errors that librdkafka reported by its callback or in place of a message."""
 
 
 def produce() -> None:
