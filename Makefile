@@ -11,7 +11,7 @@ SEED ?= 1
 HOURS ?= 1
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unit test-fleet test-deploy test-versions test-others test-reliability test-long lint linters conformance matrix simulate simulate-mutants linearizability fuzz soak drills bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
+.PHONY: test test-unit test-fleet test-deploy test-versions test-others test-reliability test-long kafka-classes spark-classes lint linters conformance matrix simulate simulate-mutants linearizability fuzz soak drills bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
 # Four jobs of tests run at a time, because many tests wait for brokers and for timeouts. Fewer would leave a core idle at
@@ -28,12 +28,19 @@ COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyprojec
 
 test: system # runs the linters, then all tests; with ARGS it runs pytest once, with these arguments
 	@$(MAKE) --no-print-directory --jobs=2 lint
-	@$(BIN)/python -m tests.kafka.class_archives $(KAFKA_VERSIONS)
+	@$(BIN)/python -m tests.kafka.maven $(KAFKA_VERSIONS)
+	-@$(MAKE) --no-print-directory --jobs=2 --keep-going kafka-classes spark-classes
 ifdef ARGS
 	@$(BIN)/python -m pytest $(ARGS)
 else
 	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync=target $(JOBS)
 endif
+
+kafka-classes: # makes the class archives of the versions whose JVMs start most often in tests
+	@$(BIN)/python -m tests.kafka.class_archives 4.4.0 4.3.1
+
+spark-classes: # makes the class archive with which Spark starts in tests
+	@$(BIN)/python -m tests.spark.class_archive
 
 test-unit:
 	@$(BIN)/python -m pytest $(UNIT)

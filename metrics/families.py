@@ -42,7 +42,8 @@ REBALANCES_STARTED = _counter(
     "rebalances_started_total", "Times that a group entered PreparingRebalance, by reason.", "reason"
 )
 REBALANCE_DURATION = _histogram(
-    "rebalance_duration_seconds", "Time from a rebalance's first JoinGroup to the last SyncGroup reply that it needed."
+    "rebalance_duration_seconds",
+    "Time from a rebalance's first JoinGroup to the first SyncGroup reply of its generation.",
 )
 MEMBERS_JOINED = _counter("members_joined_total", "Members that were new to their group (Kafka: JoinGroup).")
 MEMBERS_REMOVED = _counter(

@@ -67,7 +67,7 @@ GROUPS = Row(
         ),
         graph(
             "Duration of rebalances",
-            "From the first JoinGroup to the last SyncGroup reply that a rebalance needed.",
+            "From the first JoinGroup of a rebalance to the first SyncGroup reply of the generation.",
             *(
                 Query(quantile(share, "rebalance_duration_seconds"), name)
                 for share, name in ((0.5, "half of them"), (0.95, "95 %"), (0.99, "99 %"))

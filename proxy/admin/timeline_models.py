@@ -82,7 +82,7 @@ class RebalanceCompleted(Event):
     """The assignor that was chosen."""
     members: int
     duration_seconds: float
-    """Seconds from the first join to the last sync; 0 if the start was not observed."""
+    """Seconds from the first join to the first SyncGroup reply of the generation; 0 if the start was not observed."""
     joined: int
     """The number of members that joined since the previous rebalance."""
     gone: int

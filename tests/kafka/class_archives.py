@@ -8,7 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.kafka import maven
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.java import class_archive
 
@@ -36,14 +35,6 @@ def make(version: str) -> None:
         made.rename(archive)
 
 
-def main(versions: list[str]) -> int:
-    """Downloads the jars of each named version and makes its archive. Returns a status other than 0 after a failure."""
-    if status := maven.main(versions):
-        return status
-    for version in versions:
-        make(version)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    for each in sys.argv[1:]:
+        make(each)

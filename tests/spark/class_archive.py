@@ -43,10 +43,11 @@ def make() -> None:
         spark = session(small=True)
         tell(journals, tuple(segments_in_order()))
         ingest(Store(spark, str(Path(scratch, "store"))), line_sources.files(spark, str(journals)), 0, NOW)
-        jvm = spark.sparkContext._gateway.proc
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None
         spark.stop()
-        jvm.stdin.close()  # PySpark's JVM ends when its standard input does.
-        jvm.wait()
+        gateway.proc.stdin.close()  # PySpark's JVM ends when its standard input does.
+        gateway.proc.wait()
         made.rename(archive)
 
 

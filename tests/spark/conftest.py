@@ -9,7 +9,6 @@ from group_sidecar.spark.environment import java_missing
 from group_sidecar.spark.spark_session import session
 from tests.spark import class_archive
 
-
 class_archive.use()
 
 
