@@ -11,7 +11,7 @@ from tests.as_python import ROOMS, ROOT
 pytest.register_assert_rewrite("tests.conformance", "tests.kafka")
 
 # Each run has new examples. The profiles `deep` (tests/codecs) and `conformance` have many more of them.
-settings.register_profile("default", deadline=None, print_blob=True, max_examples=50)
+settings.register_profile("default", deadline=None, print_blob=True, max_examples=25)
 settings.load_profile("default")
 
 

@@ -120,7 +120,7 @@ def wait_for(sidecar: SidecarProcess, event: str, count: int = 1) -> list[dict[s
     return lines(sidecar, event)
 
 
-@pytest.fixture(scope="module", params=["4.4.0", "1.1.1"])
+@pytest.fixture(scope="module", params=["4.4.0", pytest.param("1.1.1", marks=pytest.mark.long)])
 def broker(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[KafkaBroker]:
     folder = tmp_path_factory.mktemp("broker")
     with KafkaBroker(folder / "broker", version=request.param) as broker:

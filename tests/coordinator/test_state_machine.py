@@ -417,12 +417,12 @@ class Calm(RuleBasedStateMachine):
 
 
 Copy.TestCase.settings = settings(
-    max_examples=250, stateful_step_count=70, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=125, stateful_step_count=70, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestCopy = Copy.TestCase
-Followed.TestCase.settings = settings(Copy.TestCase.settings, max_examples=100)
+Followed.TestCase.settings = settings(Copy.TestCase.settings, max_examples=50)
 TestFollowed = Followed.TestCase
 Around.TestCase.settings = Followed.TestCase.settings
 TestAround = Around.TestCase
-Calm.TestCase.settings = settings(Copy.TestCase.settings, max_examples=75)
+Calm.TestCase.settings = settings(Copy.TestCase.settings, max_examples=40)
 TestCalm = Calm.TestCase

@@ -167,6 +167,7 @@ def test_empty_quarantine(spark: SparkSession, tmp_path: Path, requeued: Requeue
     assert requeued(tmp_path) == [requeue_summary(0, 0)]
 
 
+@pytest.mark.long
 def test_line_in_both_places_counts_once(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
     """A line that is in quarantine several times, and among the records too, counts once after the command."""
     journals, store = tmp_path / "in", tmp_path / "store"
@@ -256,6 +257,7 @@ def test_other_format(spark: SparkSession, tmp_path: Path, requeued: Requeued) -
     assert all_rows(Store.opened(spark, str(tmp_path / "store")), ALL) == all_rows(expected, ALL)
 
 
+@pytest.mark.long
 def test_batch_in_progress_is_left_out(spark: SparkSession, tmp_path: Path, requeued: Requeued) -> None:
     """Lines of a batch that the next run repeats are left to this run, which judges them by the new contract."""
     seal(tmp_path / "in", "only", [*beat_lines(10), *member_lines(10), BROKEN])
