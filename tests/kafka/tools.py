@@ -10,6 +10,7 @@ from tests.kafka.maven import tool_jars
 from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.kafka.releases import ALL_RELEASES, NEWEST_TOOLS
 
+ACLS = "org.apache.kafka.tools.AclCommand"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSUMER_GROUPS_BEFORE_3_7 = "kafka.admin.ConsumerGroupCommand"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
