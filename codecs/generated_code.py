@@ -1,4 +1,4 @@
-"""Compiles a layout into plain functions that read and write group traffic.
+"""Compiles the layout of a message into plain functions that read and write the message.
 
 The source is generated and executed as in the standard library's `dataclasses`. Consecutive fields of fixed size are
 one `struct` call. In a reader, this call also covers the length that follows the fields, or the first byte of a compact
@@ -222,7 +222,9 @@ class _ReaderSource(_GeneratedFunction):
             self.add("at = end")
 
     def _read_length_code(self, code: str) -> None:
-        """Adds code that reads all pending fields and a length into `n`, or only the first byte of a compact length.
+        """Adds code that reads all pending fields, and then a length into `n`.
+
+        For a compact length, `n` gets only the first byte.
 
         `at` moves past the length, but not past that first byte.
         """

@@ -37,9 +37,9 @@ def fallback_reason(
 ) -> FallbackReason | None:
     """Returns why a request may not be answered from the copy; None if it may be answered.
 
-    `added` is whether the broker does not support this version of the request. In that case the caller supplies the
-    operations that the client may perform on a group. If brokers differ in such a version, the newest broker is the
-    reference.
+    `added` is whether the broker does not support this version of the request. In that case the sidecar itself
+    determines the operations that the client may perform on a group. If brokers differ in such a version, the newest
+    broker is the reference.
     """
     if isinstance(request, ListGroupsRequest):
         return (

@@ -1,7 +1,6 @@
 """The metrics of single groups, topics and partitions.
 
-The module has the rows of every family with a level of detail. `DetailLines` encodes the rows up to the limit on
-series.
+For each family of these metrics, a function yields the rows. `DetailLines` encodes the rows up to the limit on series.
 """
 
 import math

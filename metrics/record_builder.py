@@ -146,7 +146,7 @@ class RecordBuilder:
 
 
 def record_body(fact: Fact) -> Body | None:
-    """Returns the record body of a fact. None if a snapshot or the rebalance's completion covers the fact."""
+    """Returns the record body of a fact. None if the journal has no record for the fact."""
     match fact:
         case RebalanceCompleted():
             return Rebalance(

@@ -162,7 +162,12 @@ class Rebalance(Body):
         ),
     ]
     duration_seconds: Annotated[
-        float, Note("Time from the first join to the first SyncGroup reply of the generation, in seconds.", 0)
+        float,
+        Note(
+            "Seconds from the first join to the first SyncGroup reply of the generation. For a KIP-848 group, from "
+            "the new epoch until each member owns its target assignment.",
+            0,
+        ),
     ]
     members: Annotated[int, Note("Number of members.", 0)]
 

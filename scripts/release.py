@@ -1,6 +1,7 @@
 """Prepares and checks a release: the version in pyproject.toml, the sections of CHANGELOG.md, and the tag.
 
-The version in pyproject.toml decides. The label of the Dockerfile and the tag have to agree with it. docs/releasing.md
+pyproject.toml has the version of the project. The tag, the label of the Dockerfile and the manifests must have the same
+version. docs/releasing.md
 describes the steps.
 
     release.py cut VERSION        begins a release: sets the version and dates the section "Unreleased"

@@ -24,9 +24,9 @@ def pyspark_missing() -> str | None:
 
 def java_missing() -> str | None:
     """Returns one line that explains which Java is needed; None if the Java that Spark would start is recent enough."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home, "bin")) if home else None)
+    java = java_command()
     if java is None:
+        home = os.environ.get("JAVA_HOME")
         return f"{_GET_JAVA} (JAVA_HOME is {home}, where there is none)" if home else _GET_JAVA
     output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     # Java 8 reports its version as 1.8.
@@ -36,3 +36,9 @@ def java_missing() -> str | None:
     if int(version[1]) < JAVA_VERSION:
         return f"{_GET_JAVA} ({java} is Java {version[1]})"
     return None
+
+
+def java_command() -> str | None:
+    """Returns the path of the Java that Spark would start; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=str(Path(home, "bin")) if home else None)

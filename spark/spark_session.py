@@ -33,7 +33,7 @@ _LARGE_INPUT_SETTINGS = {
 records took 123 s of CPU time with it, and 133 s with G1."""
 _SMALL_INPUT_SETTINGS = {
     _SHUFFLE: "2",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }

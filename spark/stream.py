@@ -1,7 +1,8 @@
 """Runs the stream: writes batches of lines to the store until there are no more lines or the stream is stopped.
 
 Spark calls the function of `foreachBatch` at least once for each batch. A repeated batch has the same number, so that
-`ingest` can make the repetition idempotent. Spark records the position of the stream only after a batch is done.
+`ingest` can make the repetition idempotent. Spark marks a batch as done only after the
+function has returned.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Attempts to write a batch to a store. Each attempt has a folder of its own until its rows are in their place.
+"""Writes batches to a store, in attempts. Each attempt has a folder of its own until its rows are in their place.
 
 `WriteAttempts` makes sure that every line of a batch is stored. It replaces the rows of earlier attempts at the batch,
 and completes or removes the attempts of a process that has died.
@@ -26,10 +26,11 @@ _FOLDER = "_attempts"
 """Spark ignores names that begin with an underscore."""
 _COMPLETE = "complete.json"
 """A file in the folder of an attempt. It exists once every line of the batch has been written there. It contains the
-number of lines, the hours of the records, and the folders of the quarantine that the batch replaces."""
+number of rows, the hours of the records, and the folders of the quarantine that the batch replaces."""
 _STAGING = "taken"
-"""The folder of an attempt that contains the rows until they are moved to their batch store. Its name and that of
-`_STORE_COLUMN` are on disk: a new version completes the attempts of an older version that has died."""
+"""The folder of an attempt that contains the rows until they are moved to their batch store. This name and
+that of `_STORE_COLUMN` must not change, because a new version completes the attempts of an older version that has
+died."""
 _STORE_COLUMN = "pile"
 """The column with the name of the batch store to which a row is moved."""
 
@@ -46,7 +47,7 @@ class WriteResult:
         records: number of records, including repeated ones. A line may have many.
         quarantined: number of the lines in quarantine, by fault.
         hours: the hours that have records of the batch, or had records of an earlier attempt at it.
-        kept: number of lines from an earlier attempt that are kept because this attempt read fewer lines; else 0.
+        kept: number of rows of an earlier attempt, which are kept because this attempt read fewer rows; else 0.
     """
 
     records: int

@@ -61,7 +61,7 @@ class OffsetCommitResponsePartition(Struct):
 
 @struct
 class OffsetCommitResponseTopic(Struct):
-    """A topic's partitions, as in the request."""
+    """The results for a topic's partitions."""
 
     name: str = wire_field(STRING, until=9, default="")
     topic_id: UUID = wire_field(UUID_, since=10, default=ZERO_UUID)

@@ -37,7 +37,7 @@ class OffsetDeleteResponsePartition(Struct):
 
 @struct
 class OffsetDeleteResponseTopic(Struct):
-    """A topic's partitions, as in the request."""
+    """The results for a topic's partitions."""
 
     name: str = wire_field(STRING)
     partitions: tuple[OffsetDeleteResponsePartition, ...] = wire_field(Array(OffsetDeleteResponsePartition))

@@ -54,7 +54,7 @@ class TxnOffsetCommitResponsePartition(Struct):
 
 @struct
 class TxnOffsetCommitResponseTopic(Struct):
-    """A topic's partitions, as in the request."""
+    """The results for a topic's partitions."""
 
     name: str = wire_field(STRING, until=5, default="")
     topic_id: UUID = wire_field(UUID_, since=6, default=ZERO_UUID)

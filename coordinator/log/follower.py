@@ -329,8 +329,6 @@ class LogFollower:
             return []
         group = cache.group(group_id)
         loading = partition.state is not PartitionState.OWNED
-        # If the wire has removed the group, its next record brings back a generation that is not new.
-        returned, logged.merged = group is None and logged.merged, True
         if group is not None and loading and cache.exclusive:
             apply(group, DescriptionAwaited(), now)
         if group is None:
@@ -345,7 +343,9 @@ class LogFollower:
                 offsets.doubt_differences(now)
         if partition.read_at == NEVER:  # A group that appears later was not loaded with the partition.
             apply(group, GroupLoaded(partition.leader_term), now)
-        facts = self._merge_metadata(group, logged, now, is_live=not (loading or returned))
+        # If the wire has removed the group, its next commit brings back a state that was merged before.
+        is_live = logged.take_new_state() and not loading
+        facts = self._merge_metadata(group, logged, now, is_live=is_live)
         self._bypasses.judge_members(group_id, facts, partition, now)
         return facts
 

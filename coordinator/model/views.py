@@ -1,7 +1,7 @@
 """Read-only views of groups, members and offsets, for answers, policies and metrics.
 
-A view shows one moment, and callers must read it at that moment. `GroupView.offsets` is not a snapshot: it reads the
-copy's current offsets.
+A view shows one moment. Two parts are not snapshots, so callers must read them at once: `GroupView.offsets` and
+`Occupancy.is_parked` read the current state of the copy.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -16,7 +16,7 @@ from group_sidecar.codecs.fast_instances import fast_constructor
 
 
 class GroupState(StrEnum):
-    """States of a group, spelled as DescribeGroups spells them."""
+    """States of a group, spelled as in DescribeGroups and ConsumerGroupDescribe."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -55,7 +55,7 @@ class FallbackReason(StrEnum):
     UNSTABLE = "unstable"
     """Offsets of a transaction may still be pending."""
     VERSION = "version"
-    """The copy does not have the requested information in this version of the API."""
+    """The answer in this version needs information that the copy does not have, or depends on the broker's release."""
     LARGE = "large"
     """The reply would be long, and all other clients would wait while the sidecar builds it."""
     OFF = "off"
@@ -136,7 +136,7 @@ class ConsumerMemberView:
         revoking: the partitions that the member owns and has to give up.
         target_assignment: the partitions that the member will own.
         classic: whether the member uses the classic protocol, in a group that is being upgraded.
-        reconciled: whether the member owns its target assignment of its epoch.
+        reconciled: whether the member owns exactly the target assignment of its epoch.
     """
 
     member_id: str
@@ -225,10 +225,12 @@ class GroupView:
         occupancy: the members and joins that count towards the size limit. Set only by
             `GroupMetadataManager.view_with_occupancy`.
         roster_known: whether `members` are all members, not only the observed ones.
-        fallback_reason: why DescribeGroups may not be answered from this copy, apart from hosts; None if it may.
+        fallback_reason: why the state and the members may not be taken from this copy; None if they may.
+            DescribeGroups also needs metadata and hosts.
         offsets_fallback_reason: why OffsetFetch may not be answered from this copy; None if it may.
-        error_code: the error that a coordinator would return, because it loads the group or does not coordinate it.
-            Answers use this error if the broker itself does not support the API.
+        error_code: the error that a coordinator with this log would return: it loads the group, does not coordinate it,
+            or its log is not fresh. Only replies for an API that the broker lacks contain this error. For other APIs,
+            the sidecar forwards the question.
     """
 
     group_id: str

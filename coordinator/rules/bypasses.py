@@ -136,8 +136,8 @@ class Bypasses:
     def _must_be_gone(self, group: Group, member: Member, logged: MemberMetadata, at: float) -> bool:
         """Whether the broker must have removed a member without requests, before the time `at`.
 
-        The first call for a generation only sets `silent_since`. The member was in the same Stable generation then, so
-        its session had begun by then.
+        The first call for a generation, or after the broker may have restarted, only sets `silent_since`. The member
+        was in the same Stable generation then, so its session had begun by then.
         """
         generation, since = member.silent_since
         began_at = max(group.leader_term.began_at, self._exclusivity.connection_lost_at)

@@ -22,7 +22,8 @@ from group_sidecar.coordinator.state.member import Member
 from group_sidecar.coordinator.state.rebalance import CauseDetails, Rebalance
 
 SYNC_SECONDS = 1.0
-"""Seconds to wait for the leader's sync after a generation is stable. The sync contains the assignments."""
+"""Seconds to wait for the leader's sync, which contains the assignments. The reply to another member's sync may show
+earlier that the generation is stable."""
 
 
 def member_gone_facts(
@@ -97,7 +98,7 @@ def coordinator_moved(group_id: str, now: float) -> list[Fact]:
 
 
 def begin_rebalance(group: Group, now: float, details: CauseDetails | None = None) -> list[Fact]:
-    """Begins a rebalance at the time of the first parked join. Returns no facts if a rebalance is already in progress.
+    """Begins a rebalance at the time of the first parked join. Returns no facts if the group is in PreparingRebalance.
 
     `details` is the cause; None if the cause has to be found. A rebalance keeps its first known cause.
     """
@@ -119,7 +120,8 @@ def begin_rebalance(group: Group, now: float, details: CauseDetails | None = Non
 
 
 def complete_rebalance(group: Group, now: float, *, assignments_unknown: bool = False) -> list[Fact]:
-    """Ends the rebalance. Returns its fact; no fact if its beginning was missed, or while assignments may still arrive.
+    """Ends the rebalance, unless assignments may still arrive. Returns its fact; none if its beginning was missed.
+
 
     `assignments_unknown` is whether the assignments will not arrive any more.
     """
@@ -150,7 +152,10 @@ def conclude_rebalance(group: Group, now: float) -> list[Fact]:
 
 
 def _leader_wants_reassignment(group: Group, details: CauseDetails) -> bool:
-    """Whether the leader joined again without a reason, which also happens after its coordinator has moved."""
+    """Whether the leader joined again without a reason.
+
+    If the coordinator has or may have moved, the cause of such a join is COORDINATOR_MOVED or UNKNOWN.
+    """
     if details.cause in (RebalanceCause.COORDINATOR_MOVED, RebalanceCause.UNKNOWN):
         return details.member is not None and details.member.member_id == group.leader and not details.reason
     return details.cause is RebalanceCause.LEADER_REJOINED

@@ -34,8 +34,8 @@ class GenerationLogged(InternalEvent):
 
     Attributes:
         metadata: the raw value of the record; None if the log has no generation.
-        is_live: whether the record was written just now. False while a partition is loaded, because its records are
-            history.
+        is_live: whether the record was written just now. False for history: while a partition is loaded, and for a
+            state that was merged before the wire removed the group.
     """
 
     metadata: bytes | None

@@ -144,7 +144,7 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float) -> li
 
 
 def _adopt_history(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
-    """Adopts a generation from the history that a load reads. Only members that were reported as gone cause facts."""
+    """Adopts a generation that is not new. Only members that were reported as gone cause facts."""
     _adopt(group, value, now)
     return member_returned_facts(group, group.members.values(), now)
 

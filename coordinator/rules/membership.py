@@ -166,7 +166,8 @@ def synced(group: Group, event: Synced, now: float) -> list[Fact]:
 def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
     """Resets the session timer of a member whose request was accepted.
 
-    Most such requests change nothing else, so this rule counts the changes of the group itself.
+    Most such requests change nothing else, so this rule calls `Group.touch` only
+    if something else has changed.
     """
     if group.kind is not CLASSIC:
         return _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
@@ -240,7 +241,8 @@ def _departure_of_unknown(
     """Returns the departure of a member that the broker does not have any more."""
     if leave is not None:
         return Departure.KICKED if leave.by_admin else Departure.LEFT
-    # The copy's session timer starts when a request is sent, before the broker's timer. So the copy's expires first.
+    # Usually the copy's timer starts when a request is sent, so it expires before the broker's. After a join or a sync,
+    # it may expire up to `_TIMER_DELAY_SECONDS` later.
     lasts = member.session_timeout_ms is not None and not member.session_expired(now, group.leader_term.began_at)
     return Departure.DROPPED if event.group_is_full or lasts else Departure.EXPIRED
 

@@ -20,7 +20,7 @@ MAX_ID_LENGTH = 512
 class IssuedIds:
     """Member ids that the broker has issued, and until when each may be used (KIP-394).
 
-    The oldest ids and too long ids are evicted.
+    An id of more than MAX_ID_LENGTH characters is not kept. If there are too many ids, the oldest one is evicted.
     """
 
     def __init__(self) -> None:

@@ -20,7 +20,8 @@ class Lifecycle:
         kind: the protocol that the group uses.
         state: the state of a classic group. `LoggedState.consumer` has the state of a group of another kind.
         generation: the number of the generation, or the epoch of a KIP-848 group.
-        generation_at, stable_at: when the generation was first seen, and when it was first seen stable.
+        generation_at: when the generation was first seen.
+        stable_at: when the generation was first seen stable, or when the broker last described the group as Stable.
         protocol_type, protocol, leader: the broker's values for the generation; empty if unknown.
         assignments_known: whether all assignments of the generation are known.
     """
@@ -47,7 +48,7 @@ class Lifecycle:
         self._change(StateChange.REBALANCE_BEGAN)
 
     def start_generation(self, event: JoinAccepted, now: float) -> None:
-        """Starts the generation in a join's reply. The reply shows that the join phase has ended."""
+        """Starts the generation that a join's reply contains. The reply shows that the join phase has ended."""
         self.kind = GroupKind.CLASSIC
         self._change(StateChange.JOINS_COMPLETED)
         self.generation, self.generation_at, self.stable_at = event.generation, now, NEVER

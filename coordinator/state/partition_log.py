@@ -45,14 +45,14 @@ class LoggedGroup:
         changes: how often any of `records` changed.
         removed: how many offsets were removed since the last merge.
         counted: the number of offsets, pending ones included, at the last `PartitionLog.recount`.
-        merged: whether records were merged into a group of the copy before.
     """
 
     __slots__ = (
+        "_taken_changes",
+        "_taken_metadata",
         "changes",
         "counted",
         "group_id",
-        "merged",
         "metadata",
         "offsets",
         "pending",
@@ -69,13 +69,19 @@ class LoggedGroup:
         self.records: dict[bytes, bytes] = {}
         self.tombstone = False
         self.changes = 0
-        self.removed = self.counted = 0
-        self.merged = False
+        self.removed = self.counted = self._taken_changes = 0
+        self._taken_metadata: bytes | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether no record of the group survives."""
         return not (self.offsets or self.pending or self.records or self.metadata is not None)
+
+    def take_new_state(self) -> bool:
+        """Returns whether `metadata` or `records` have changed since the last call."""
+        is_new = self.metadata is not self._taken_metadata or self.changes != self._taken_changes
+        self._taken_metadata, self._taken_changes = self.metadata, self.changes
+        return is_new
 
 
 class PartitionLog:

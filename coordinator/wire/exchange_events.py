@@ -38,8 +38,8 @@ from group_sidecar.coordinator.wire.group_apis import consumer_leaving, joining_
 def request_events(exchange: Exchange) -> Sequence[AnyEvent]:
     """Returns the events of a request that is sent to the broker.
 
-    A join counts towards the group's size from then on. The reply to another member may show a departure before the
-    leaving member has its reply.
+    A join counts towards the group's size from then on. A leave is an event when it is sent, because the reply to
+    another member may show the departure before the leaving member has its reply.
     """
     request = exchange.request
     if isinstance(request, JoinGroupRequest):
@@ -119,8 +119,7 @@ GROUP_ONLY_KEYS = frozenset({int(ApiKey.SHARE_GROUP_HEARTBEAT), int(ApiKey.STREA
 """Write requests whose group id is the only field that is read. The group id is their first field in every version, and
 all versions are flexible."""
 MEMBER_PRESERVING_WRITES = frozenset({TxnOffsetCommitRequest.KEY, OffsetDeleteRequest.KEY, DeleteGroupsRequest.KEY})
-"""Write requests that change only the offsets of a group that has members. Kafka deletes only groups without
-members."""
+"""Write requests that never change the members of a group. Kafka deletes only groups without members."""
 _OTHER_FIRST_FIELD = frozenset({TxnOffsetCommitRequest.KEY, EndTxnRequest.KEY, DeleteGroupsRequest.KEY})
 """Write requests whose first field is not the id of one group."""
 

@@ -82,7 +82,8 @@ class RebalanceCompleted(Event):
     """The assignor that was chosen."""
     members: int
     duration_seconds: float
-    """Seconds from the first join to the first SyncGroup reply of the generation; 0 if the start was not observed."""
+    """Seconds from the first join to the first SyncGroup reply of the generation; 0 if only the log showed it. For a
+    KIP-848 group, seconds from the new epoch until each member owns its target assignment."""
     joined: int
     """The number of members that joined since the previous rebalance."""
     gone: int

@@ -44,7 +44,8 @@ class Mark:
     """An event at one moment.
 
     Attributes:
-        kind: decides shape and colour: a rebalance's reason, how a member left, or another word of `kind`.
+        kind: decides shape and colour: a rebalance's reason, how a member left, or "refused", "audited", "failed",
+        "moved", "joined" or "unknown".
         event: the name of the timeline entry, for a link to its sentence.
     """
 

@@ -71,4 +71,5 @@ _ADDED: Mapping[int, tuple[int, int, Sequence[_Step]]] = {
     # v0 reads offsets from ZooKeeper; v10 uses topic ids.
     ApiKey.OFFSET_FETCH: (1, 9, ((5, _has_no_epochs), (7, _has_no_transactions), (9, _is_classic))),
 }
-"""By API key: the lowest broker version that is extended, the highest version that is added, and the steps between."""
+"""By API key: the version that the broker must have at least, the highest version that is added, and the versions whose
+new fields need a check."""

@@ -51,7 +51,9 @@ def seconds(column: str) -> Column:
 
 
 def step_of(step: int) -> Column:
-    """Returns the beginning of the step that contains a row's window, in seconds since the epoch."""
+    """Returns the beginning of a row's window, in seconds since the epoch, rounded down to a multiple of `step`
+    seconds.
+    """
     return F.floor(F.unix_seconds("window") / step) * step
 
 

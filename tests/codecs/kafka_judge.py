@@ -14,7 +14,7 @@ from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.codecs.headers import decode_request_header
 from group_sidecar.codecs.schema import Struct, decode_start, encode
-from tests.kafka.java import JVM_FLAGS
+from tests.kafka.java import java
 
 
 class Value(NamedTuple):
@@ -95,21 +95,21 @@ def _ours(case: Case, opened: Callable[[], tuple[str, bytes]]) -> Verdict:
         return Refused(str(error))
 
 
-def by_kafka(cases: Iterable[Case], jars: Path) -> list[Verdict]:
+def by_kafka(cases: Iterable[Case], version: str) -> list[Verdict]:
     """The result of Kafka's generated message classes (Kafka 2.4 and later) for each case."""
-    return [_verdict(line) for line in _judged("KafkaJudge.java", jars, (case.asked() for case in cases))]
+    return [_verdict(line) for line in _judged("KafkaJudge.java", version, (case.asked() for case in cases))]
 
 
-def by_old_kafka(bodies: Iterable[Body], jars: Path) -> list[Verdict | None]:
+def by_old_kafka(bodies: Iterable[Body], version: str) -> list[Verdict | None]:
     """The result of the schemas of Kafka before 2.4 for each body; None if that Kafka lacks the API version."""
-    lines = _judged("OldKafkaJudge.java", jars, (body.asked_of_schemas() for body in bodies))
+    lines = _judged("OldKafkaJudge.java", version, (body.asked_of_schemas() for body in bodies))
     return [None if line == "unknown" else _verdict(line if " " in line else f"' {line} '") for line in lines]
 
 
-def _judged(judge: str, jars: Path, questions: Iterable[str]) -> list[str]:
-    java = ["java", *JVM_FLAGS, "-cp", str(jars / "*"), str(Path(__file__).with_name(judge))]
+def _judged(judge: str, version: str, questions: Iterable[str]) -> list[str]:
+    command = [*java(version), str(Path(__file__).with_name(judge))]
     lines = "".join(f"{question}\n" for question in questions)
-    return subprocess.run(java, input=lines, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    return subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
 
 
 def _verdict(line: str) -> Verdict:

@@ -5,7 +5,6 @@ Otherwise a request that only the broker can decode would bypass every policy.
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -50,11 +49,11 @@ def cases(cls: type[Struct], versions: Iterable[int], count: int, seed: int = 0)
             yield from (Frame(cls, version, data) for data in odd_encodings.frames(cls, version, count, seed))
 
 
-def judged(given: Iterable[Case], jars: Path) -> Judged:
+def judged(given: Iterable[Case], version: str) -> Judged:
     """Returns each case with Kafka's verdict."""
     asked = list(given)
     verdicts: Judged = {}
-    for case, verdict in zip(asked, by_kafka(asked, jars), strict=True):
+    for case, verdict in zip(asked, by_kafka(asked, version), strict=True):
         verdicts.setdefault(case.cls, []).append((case, verdict))
     return verdicts
 
@@ -80,7 +79,7 @@ def differences(verdicts: Iterable[tuple[Case, Verdict]], *, newest: bool = True
 def verdicts(kafka_schemas: KafkaSchemas) -> Judged:
     """A few odd encodings of all messages and versions, with the verdicts of the newest Kafka."""
     given = (case for cls in MESSAGES for case in cases(cls, kafka_schemas.versions(cls.NAME), FEW))
-    return judged(given, kafka_jars(KAFKA))
+    return judged(given, KAFKA)
 
 
 @every_message
@@ -111,14 +110,14 @@ def test_acks_match_kafka(verdicts: Judged) -> None:
 def test_many_odd_encodings_match_kafka(seed: int, kafka_schemas: KafkaSchemas) -> None:
     """Our codecs accept and refuse the same odd encodings as Kafka, and read the same values, with several seeds."""
     given = (case for cls in MESSAGES for case in cases(cls, kafka_schemas.versions(cls.NAME), MANY // 2, seed))
-    assert [found for each in judged(given, kafka_jars(KAFKA)).values() for found in differences(each)] == []
+    assert [found for each in judged(given, KAFKA).values() for found in differences(each)] == []
 
 
 @pytest.mark.long
 def test_odd_records_match_kafka() -> None:
     """Our codecs treat odd bytes of consumer protocol messages and of offsets topic values as Kafka does."""
     given = [case for cls in [*IN_BYTES, *RECORDED] for case in cases(cls, cls.VERSIONS, MANY)]
-    assert [found for each in judged(given, kafka_jars(KAFKA)).values() for found in differences(each)] == []
+    assert [found for each in judged(given, KAFKA).values() for found in differences(each)] == []
 
 
 @pytest.mark.long
@@ -132,7 +131,7 @@ def test_earlier_kafka_accepts_no_more(release: str) -> None:
     bodies = [
         case for cls in known for case in cases(cls, schemas.versions(cls.NAME), MANY // 5) if isinstance(case, Body)
     ]
-    for each in judged(bodies, jars).values():
+    for each in judged(bodies, release).values():
         assert differences(each, newest=False) == []
 
 
@@ -142,7 +141,7 @@ def test_old_kafka_schemas_accept_no_more(release: str) -> None:
     """Odd bodies that the schemas of an old Kafka accept are accepted here with the same value."""
     given = (case for cls in MESSAGES for case in cases(cls, cls.VERSIONS, MANY // 5))
     bodies = [case for case in given if isinstance(case, Body)]
-    found = zip(bodies, by_old_kafka(bodies, kafka_jars(release)), strict=True)
+    found = zip(bodies, by_old_kafka(bodies, release), strict=True)
     verdicts = [(body, verdict) for body, verdict in found if verdict is not None]
     assert len(verdicts) > 1_000
     assert differences(verdicts, newest=False) == []

@@ -51,14 +51,7 @@ def test_documented_commands_grant_rights(tmp_path: Path) -> None:
         given = {"BROKER": host_port(broker.sasl_direct), "admin.properties": str(properties)}
         for command in commands:
             kafka_tool(ACLS, *(given.get(word, word) for word in shlex.split(command)[1:]))
-        every = AclBindingFilter(
-            ResourceType.ANY,
-            None,
-            ResourcePatternType.ANY,
-            "User:sidecar",
-            None,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
+        some = (ResourceType.ANY, None, ResourcePatternType.ANY, "User:sidecar", None)
+        every = AclBindingFilter(*some, AclOperation.ANY, AclPermissionType.ANY)  # type: ignore[arg-type]
         found = administrator(broker.sasl_direct).describe_acls(every).result(GIVE_UP_SECONDS)
     assert {(acl.restype, acl.name, acl.operation) for acl in found} == EXPECTED

@@ -120,11 +120,12 @@ class KafkaBroker:
 
         self._process.wait_until(there)
 
-    def stop(self) -> None:
-        """Stops the node. It can be started again with its data."""
-        self._process.stop(seconds=30)
+    def stop(self) -> int:
+        """Stops the node, which can be started again with its data. Returns the exit status of its JVM."""
+        status = self._process.stop(seconds=30)
         if self._zookeeper:
             self._zookeeper.stop()
+        return status
 
     def kill(self) -> None:
         """Kills the node, as in a crash. It can be started again with its data."""

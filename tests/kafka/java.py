@@ -23,25 +23,41 @@ def java(version: str, *options: str, more_jars: Sequence[Path] = ()) -> list[st
 
     Raises:
         JarsUnavailable: see `kafka_jars`.
+        FileNotFoundError: there is no Java.
     """
-    jars = kafka_jars(version)
-    archive = class_archive(version)
-    shared = [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
-    return ["java", *JVM_FLAGS, *shared, *options, "-cp", ":".join((f"{jars}/*", *map(str, more_jars)))]
+    archive = archive_path(version)
+    shared = use_archive(archive) if archive.exists() else []
+    return ["java", *JVM_FLAGS, *shared, *options, "-cp", ":".join((f"{archive.parent}/*", *map(str, more_jars)))]
 
 
-def class_archive(version: str) -> Path:
+def archive_path(version: str) -> Path:
     """Returns the path of the archive of the classes that a broker of this version loads.
 
     A JVM with the archive starts in half of the CPU time. `tests.kafka.class_archives` makes the archive. Only the JVM
-    that wrote an archive can read it, so the name contains the JVM's version. The archive is in the folder of the jars
-    from which it was made, so it is removed together with them.
+    that wrote an archive can read it, so the name depends on the JVM's version. The folder is that of the jars, so an
+    archive is removed together with the jars from which it was made.
+
+    Raises:
+        JarsUnavailable: see `kafka_jars`.
+        FileNotFoundError: there is no Java.
     """
-    return kafka_jars(version) / f"classes-{jvm_version()}.jsa"
+    return kafka_jars(version) / f"classes-{jvm_digest()}.jsa"
+
+
+def use_archive(archive: Path) -> list[str]:
+    """Returns the options of a JVM that starts with an archive.
+
+    The JVM ignores an archive that does not fit. It would print a warning about that into the output of its tool.
+    """
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"]
 
 
 @functools.cache
-def jvm_version() -> str:
-    """Returns a short text that differs for each version of the JVM."""
-    told = subprocess.run(["java", "-version"], capture_output=True, check=True).stderr
-    return hashlib.sha256(told).hexdigest()[:12]
+def jvm_digest(java: str = "java") -> str:
+    """Returns a digest of the JVM's version. `java` is the JVM's program.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    output = subprocess.run([java, "-version"], capture_output=True, check=True).stderr
+    return hashlib.sha256(output).hexdigest()[:12]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from tests.kafka.java import JVM_FLAGS
 from tests.matrix import toolchains
 from tests.matrix.toolchains import SOURCES
 
@@ -52,7 +53,7 @@ class Row:
         return (*self.more, broker) if self.names_broker else self.more
 
 
-_JVM = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData", "-Xmx256m", "-cp")
+_JVM = ("java", *JVM_FLAGS, "-Xmx256m", "-cp")
 
 
 def _java(version: str) -> Program:

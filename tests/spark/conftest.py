@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 
 from group_sidecar.spark.environment import java_missing
 from group_sidecar.spark.spark_session import session
-from tests.spark import class_archive
+from tests.spark.class_archive import use_class_archive
 
-class_archive.use()
+use_class_archive()
 
 
 @pytest.fixture(scope="session")

@@ -143,7 +143,7 @@ def rows_of(records: DataFrame) -> list[str]:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=1, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_same_rows_in_both_versions(spark: SparkSession, seed: int) -> None:
     """Random records give equal rows, whether they are written as single lines, as array lines, or partly as both."""
     random = Random(seed)

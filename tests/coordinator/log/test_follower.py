@@ -17,6 +17,7 @@ from group_sidecar.coordinator.model.events import (
     ConsumerMemberSeen,
     CoordinatorMoved,
     DescribedMember,
+    Event,
     GroupDeleted,
     GroupDescribed,
     JoiningMember,
@@ -472,21 +473,51 @@ def test_moved_group_is_forgotten() -> None:
 # Groups.
 
 
-@pytest.mark.parametrize("moved", [True, False])
-def test_returned_group_has_not_rebalanced(moved: bool) -> None:
+def moved(reader: Reader) -> None:
+    reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=1)], 1)
+
+
+FIRST_SIGNS: tuple[tuple[Event, ...], ...] = (
+    (),
+    (OffsetsPending(group_id="g", sent_at=1.5, producer_id=7, offsets={T1: CommittedOffset(1, 1, "", 1.5)}),),
+)
+"""What the wire may show of a removed group before the group's next record."""
+
+
+@pytest.mark.parametrize("signs", FIRST_SIGNS, ids=["record", "transaction"])
+def test_returned_group_has_not_rebalanced(signs: tuple[Event, ...]) -> None:
     """A group that NOT_COORDINATOR removed returns with its next commit, without a rebalance and without new members.
 
     A broker that was fenced for some seconds replies NOT_COORDINATOR and then leads the same partition again.
     """
     reader = Reader(load=[with_member(3), offset(0, 5)])
-    if moved:
-        reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=1)], 1)
+    moved(reader)
+    reader.manager.apply(signs, 1.5)
     reader.append(offset(0, 6))
     assert [*chain(*reader.follower.merge(0, 2))] == []
-    assert (reader.manager.view("g", 2).generation, reader.shown(2)) == (3, {T0: 6})
+    assert reader.manager.view("g", 2).generation == 3
+    assert T0 in reader.shown(2)
+
+
+def test_next_generation_of_returned_group_is_new() -> None:
+    """After its return, the next generation of a group is a rebalance with new members."""
+    reader = Reader(load=[with_member(3), offset(0, 5)])
+    moved(reader)
+    reader.append(offset(0, 6))
+    assert [*chain(*reader.follower.merge(0, 2))] == []
     reader.append(with_member(4, "another"))
     kinds = [type(fact) for fact in chain(*reader.follower.merge(0, 3))]
     assert kinds == [MemberJoined, MemberGone, RebalanceStarted, RebalanceCompleted]
+
+
+@pytest.mark.parametrize("recreated", [True, False], ids=["created again", "moved"])
+def test_new_generation_of_unknown_group_is_new(recreated: bool) -> None:
+    """The first generation that follows while the copy lacks the group is a rebalance."""
+    reader = Reader(load=[with_member(3), offset(0, 5)])
+    moved(reader)
+    reader.append(*([gone(), offset(0, None)] if recreated else []), with_member(1 if recreated else 4))
+    kinds = [type(fact) for fact in chain(*reader.follower.merge(0, 2))]
+    assert kinds == [MemberJoined, RebalanceStarted, RebalanceCompleted]
 
 
 def test_loaded_groups_have_generation() -> None:
@@ -876,6 +907,18 @@ def test_consumer_group_is_answered_from_log() -> None:
     assert reader.manager.consumer_fallback_reason("nope", 1) is FallbackReason.NOT_EXCLUSIVE, (
         "a classic member may be joining a new group"
     )
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["after a heartbeat", "before any heartbeat"])
+def test_returned_consumer_group_has_not_rebalanced(seen: bool) -> None:
+    """A consumer group that NOT_COORDINATOR removed returns with its next commit, without a rebalance."""
+    reader = Reader(load=[*new_group(), offset(0, 5)])
+    moved(reader)
+    if seen:
+        reader.manager.apply([heartbeat(changes=False, at=1.5)], 1.5)
+    reader.append(offset(0, 6))
+    assert [*chain(*reader.follower.merge(0, 2))] == []
+    assert [member.member_id for member in reader.manager.view("g", 2).members] == ["a"]
 
 
 def test_unknown_group_may_be_consumer_group_until_load() -> None:

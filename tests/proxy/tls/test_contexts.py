@@ -22,7 +22,9 @@ LAST = b"the last bytes of the server"
 
 @pytest.mark.parametrize("content", ["", "no PEM"])
 def test_files_that_are_not_pem(tmp_path: Path, content: str) -> None:
-    """A file without a certificate or a key in PEM is named as such. OpenSSL itself gives no reason."""
+    """If a file has no certificate or no key in PEM, the fault names what is missing. OpenSSL itself gives no
+    reason.
+    """
     good, bad = Authority(tmp_path / "authority").issue("a"), tmp_path / "bad"
     bad.write_text(content)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -84,7 +86,7 @@ def connected(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1], ids=lambda version: version.name)
 def test_old_versions_are_refused(tmp_path: Path, version: ssl.TLSVersion) -> None:
-    """A client of TLS 1.0 or 1.1 gets an alert that says so."""
+    """A client of TLS 1.0 or 1.1 gets the alert protocol_version."""
     with pytest.raises(ssl.SSLError, match="ALERT_PROTOCOL_VERSION"):
         connected(serving(tmp_path), client(version))
 
@@ -110,7 +112,7 @@ def test_other_ciphers_are_refused_by_default(tmp_path: Path, ciphers: str) -> N
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=lambda version: version.name)
 def test_bytes_are_not_compressed(tmp_path: Path, version: ssl.TLSVersion) -> None:
-    """A listener compresses nothing, also if the client could."""
+    """A listener compresses nothing, even if the client allows compression."""
     assert connected(serving(tmp_path), client(version)).compression() is None
 
 
