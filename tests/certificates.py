@@ -1,4 +1,4 @@
-"""Certificates for tests, as files. `trustme` makes them."""
+"""Certificates for tests, as files. `trustme` makes all of them except those without a subject."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -67,7 +67,7 @@ class Authority:
         return files
 
     def issue_without_subject(self, name: str) -> Certificate:
-        """Issues a certificate whose subject is empty. Its only name is then critical (RFC 5280, 4.2.1.6)."""
+        """Issues a certificate whose subject is empty. Its SAN extension is then critical (RFC 5280, 4.2.1.6)."""
         self._count += 1
         [authority] = x509.load_pem_x509_certificates(self.file.read_bytes())
         signing_key = pem.load_pem_private_key(self._ca.private_key_pem.bytes(), None)

@@ -87,7 +87,9 @@ def wait_until_read(broker: KafkaBroker, sidecar: SidecarProcess) -> None:
 def test_downgrade_by_expiry_is_reported(
     house: tuple[KafkaBroker, SidecarProcess],
 ) -> None:
-    """After a logged downgrade by expiry, the sidecar reports the group's rebalance as the broker does."""
+    """The log shows that the last member of the new protocol has expired. The sidecar then reports the group's rebalance as
+    the broker does.
+    """
     broker, sidecar = house
     client = Client(sidecar.listen, Dialect.of(sidecar.listen))
     with ConsumerMember(client, GROUP, (TOPIC,)) as new, ClassicMember(client, GROUP, TOPIC) as classic:

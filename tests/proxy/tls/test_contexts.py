@@ -67,7 +67,7 @@ def client(version: ssl.TLSVersion, ciphers: str = "ALL:@SECLEVEL=0") -> ssl.SSL
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.options &= ~ssl.OP_NO_COMPRESSION
-    with warnings.catch_warnings(action="ignore"):  # Python warns of old versions, which are the point.
+    with warnings.catch_warnings(action="ignore"):  # Python warns of old versions.
         context.minimum_version = context.maximum_version = version
     context.set_ciphers(ciphers)
     return context
@@ -118,7 +118,7 @@ def test_bytes_are_not_compressed(tmp_path: Path, version: ssl.TLSVersion) -> No
 
 @contextmanager
 def listening(context: ssl.SSLContext) -> Iterator[int]:
-    """Serves one connection: sends LAST after the client's first bytes or the end. Yields the port."""
+    """Serves one connection: sends LAST after the client's first bytes, or at the end of the client's stream. Yields the port."""
 
     def serve() -> None:
         accepted, _ = listener.accept()
@@ -155,6 +155,6 @@ def test_renegotiation_is_refused(tmp_path: Path) -> None:
 
 
 def test_early_data_is_not_offered(tmp_path: Path) -> None:
-    """The sessions of TLS 1.3 allow no early data, which somebody could send again."""
+    """The sessions of TLS 1.3 allow no early data, because an attacker could replay it."""
     output = s_client(serving(tmp_path), "-tls1_3", "-ign_eof", typed="a\n")
     assert "Max Early Data: 0" in output
