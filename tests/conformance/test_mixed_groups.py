@@ -87,8 +87,8 @@ def wait_until_read(broker: KafkaBroker, sidecar: SidecarProcess) -> None:
 def test_downgrade_by_expiry_is_reported(
     house: tuple[KafkaBroker, SidecarProcess],
 ) -> None:
-    """The log shows that the last member of the new protocol has expired. The sidecar then reports the group's rebalance as
-    the broker does.
+    """After the log has shown that the last new member has expired, the sidecar reports the rebalance as the
+    broker does.
     """
     broker, sidecar = house
     client = Client(sidecar.listen, Dialect.of(sidecar.listen))

@@ -118,7 +118,7 @@ def test_bytes_are_not_compressed(tmp_path: Path, version: ssl.TLSVersion) -> No
 
 @contextmanager
 def listening(context: ssl.SSLContext) -> Iterator[int]:
-    """Serves one connection: sends LAST after the client's first bytes, or at the end of the client's stream. Yields the port."""
+    """Serves one connection: sends LAST after the client's first bytes, or at its end of stream. Yields the port."""
 
     def serve() -> None:
         accepted, _ = listener.accept()
