@@ -43,8 +43,8 @@ REBALANCES_STARTED = _counter(
 )
 REBALANCE_DURATION = _histogram(
     "rebalance_duration_seconds",
-    "Time from a rebalance's first JoinGroup to the first SyncGroup reply of its generation. For a KIP-848 group, time "
-    "from the new epoch until each member owns its target assignment.",
+    "Time from a rebalance's first JoinGroup to the first SyncGroup reply of its generation; of a KIP-848 group, from "
+    "the new epoch until each member owns its target assignment.",
 )
 MEMBERS_JOINED = _counter("members_joined_total", "Members that were new to their group (Kafka: JoinGroup).")
 MEMBERS_REMOVED = _counter(
