@@ -1,8 +1,7 @@
 """Prepares and checks a release: the version in pyproject.toml, the sections of CHANGELOG.md, and the tag.
 
 pyproject.toml has the version of the project. The tag, the label of the Dockerfile and the manifests must have the same
-version. docs/releasing.md
-describes the steps.
+version. docs/releasing.md describes the steps.
 
     release.py cut VERSION        begins a release: sets the version and dates the section "Unreleased"
     release.py check TAG          fails, with the reasons, if the checkout is not ready to be published as this tag

@@ -28,9 +28,8 @@ _COMPLETE = "complete.json"
 """A file in the folder of an attempt. It exists once every line of the batch has been written there. It contains the
 number of rows, the hours of the records, and the folders of the quarantine that the batch replaces."""
 _STAGING = "taken"
-"""The folder of an attempt that contains the rows until they are moved to their batch store. This name and
-that of `_STORE_COLUMN` must not change, because a new version completes the attempts of an older version that has
-died."""
+"""The folder of an attempt that contains the rows until they are moved to their batch store. This name and that of
+`_STORE_COLUMN` must not change, because a new version completes the attempts of an older version that has died."""
 _STORE_COLUMN = "pile"
 """The column with the name of the batch store to which a row is moved."""
 

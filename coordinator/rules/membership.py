@@ -166,8 +166,7 @@ def synced(group: Group, event: Synced, now: float) -> list[Fact]:
 def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
     """Resets the session timer of a member whose request was accepted.
 
-    Most such requests change nothing else, so this rule calls `Group.touch` only
-    if something else has changed.
+    Most such requests change nothing else, so this rule calls `Group.touch` only if something else has changed.
     """
     if group.kind is not CLASSIC:
         return _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)

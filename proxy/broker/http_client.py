@@ -1,7 +1,7 @@
 """Sends one HTTP request and reads a bounded answer. Token endpoints are asked in this way.
 
-h11 builds and parses the messages. httpx would take 8 MB of memory. Under trio, a caller of
-httpx cannot stop reading a response before its end.
+h11 builds and parses the messages. httpx would take 8 MB of memory. Under trio, a caller of httpx
+cannot stop reading a response before its end.
 """
 
 import ssl
