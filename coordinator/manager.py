@@ -18,14 +18,23 @@ from group_sidecar.coordinator.model.events import (
     NEVER,
     AnyEvent,
     ConsumerGroupDescribed,
+    ConsumerMemberSeen,
     Event,
     GroupDescribed,
+    JoinAccepted,
     LeaveSent,
     LogEndsSeen,
     LogStartsSeen,
+    MemberIdIssued,
     MemberSeen,
+    MembersLeft,
     MemberUnknown,
+    OffsetsLearned,
+    OffsetsPending,
+    OffsetsStored,
+    RebalanceSeen,
     ReplyLost,
+    Synced,
 )
 from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.coordinator.model.states import CLASSIC, DEAD
@@ -59,6 +68,20 @@ from group_sidecar.coordinator.state.log_bounds import Bounds, LogBounds
 from group_sidecar.coordinator.state.unread_writes import UnreadWrites
 
 _TIME_PASSED = TimePassed()
+_COORDINATED = (
+    MemberIdIssued,
+    JoinAccepted,
+    Synced,
+    MemberSeen,
+    RebalanceSeen,
+    MembersLeft,
+    OffsetsPending,
+    OffsetsLearned,
+    GroupDescribed,
+    ConsumerMemberSeen,
+    ConsumerGroupDescribed,
+)
+"""Events that only the coordinator of a group causes. `OffsetsStored` is one too if the broker stored an offset."""
 GROUPS_PER_SWEEP_STEP = 100
 """Groups per step of a sweep. Clients' traffic waits for half a millisecond at most during a step."""
 TOPIC_DELETION_SECONDS = 10.0
@@ -161,7 +184,10 @@ class GroupMetadataManager:
     def apply(self, events: Iterable[AnyEvent], now: float) -> list[Fact]:
         """Applies events in order. Returns the facts that follow."""
         facts: list[Fact] = []
+        returning = self._cache.not_coordinated
         for event in events:
+            if returning and _is_from_coordinator(event):
+                facts += self.log.bring_back(event.group_id, now)  # type: ignore[union-attr]
             facts += self._rules[type(event)](event, now)
         return facts
 
@@ -489,6 +515,13 @@ class GroupMetadataManager:
     def trust(self, group_id: str) -> None:
         """Ends the distrust of a group, because verification found no difference to the broker."""
         self._cache.trust(group_id)
+
+
+def _is_from_coordinator(event: AnyEvent) -> bool:
+    """Whether only the coordinator of the event's group can have sent the reply that the event reports."""
+    if isinstance(event, OffsetsStored):
+        return bool(event.offsets or event.unresolved)
+    return isinstance(event, _COORDINATED)
 
 
 def _lacks_instance_ids(event: GroupDescribed) -> bool:

@@ -201,6 +201,9 @@ class LogFollower:
         for group_id in self.partitions.groups_of(number):
             self._cache.forget_state(group_id)
         self._cache.note_removal(now)
+        if count := self.partitions.count:
+            noted = self._cache.not_coordinated
+            self._cache.end_not_coordinated([each for each in noted if partition_for(each, count) == number])
 
     # Records from the log.
 
@@ -319,6 +322,7 @@ class LogFollower:
         group_id, removed = logged.group_id, logged.removed
         logged.removed = 0
         log.recount(logged)
+        cache.end_not_coordinated([group_id])
         if group_id in partition.deleted:
             log.defer(name)  # The log is older than the wire. The group is merged once the log has caught up.
             return []
@@ -433,6 +437,26 @@ class LogFollower:
         if not dead or self._cache.keeps_empty_groups or offsets is None or not any(offsets.committed):
             return event
         return replace(event, state=GroupState.EMPTY, protocol_type=group.protocol_type if group else "")
+
+    def note_not_coordinated(self, group_id: str) -> None:
+        """Notes that the broker replied NOT_COORDINATOR. `bring_back` will merge the group's records again.
+
+        The broker does not lead the group's partition any more, or was fenced for some seconds and leads it again.
+        """
+        partition = self.partitions.partition_of(group_id)
+        if partition is not None and group_id.encode() in partition.log.groups:
+            self._cache.note_not_coordinated(group_id)
+
+    def bring_back(self, group_id: str, now: float) -> list[Fact]:
+        """Merges the records of a group that NOT_COORDINATOR removed, because the broker coordinates the group again.
+
+        Does nothing for other groups. Returns the facts that follow from records that were not merged before.
+        """
+        if group_id not in self._cache.not_coordinated:
+            return []
+        partition = self.partitions.partition_of(group_id)
+        assert partition is not None
+        return self._merge_group(partition, group_id.encode(), now)
 
     def may_include(self, event: Event) -> bool:
         """Whether the log may already contain the effect of an event, and later changes that the wire did not show."""

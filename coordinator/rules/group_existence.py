@@ -68,6 +68,7 @@ class GroupExistence:
             return []  # The request was sent before the broker became the coordinator.
         known = self._log.moved_groups.pop(event.group_id) is not None or self._cache.exists(event.group_id)
         self._cache.remove(event.group_id, now)
+        self._log.note_not_coordinated(event.group_id)
         partitions = self._cache.partitions
         if partitions.count is None or partitions.partition_of(event.group_id) is not None:
             self._cache.unseen_history.note(event.group_id, now, elsewhere=True)  # Else the log will show the group.

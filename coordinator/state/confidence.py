@@ -133,6 +133,8 @@ class Confidence:
             return FallbackReason.UNDECODABLE
         if offsets is not None:
             return offsets.fallback_reason
+        if partition.log.has_offsets(group_id):
+            return FallbackReason.COLD  # The copy does not keep the group: see `limits.groups` and `not_coordinated`.
         return FallbackReason.IN_DOUBT if cache.settled_at(group_id) > partition.fresh_at else None
 
     def _consumer_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:

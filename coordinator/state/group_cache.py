@@ -3,7 +3,7 @@
 The module has more than 400 lines because creating, forgetting and counting groups change the same tables.
 """
 
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import count
 
 from group_sidecar.codecs.primitives import MAX_STRING_BYTES
@@ -52,6 +52,7 @@ class GroupCache:
         partitions: the partitions of `__consumer_offsets`, and which groups each of them stores.
         unseen_history: groups that may have an unseen history.
         distrusted: groups for which verification found a difference to the broker.
+        not_coordinated: removed groups for which the broker replied NOT_COORDINATOR although their log is read.
         unread_writes: writes that could not be decoded.
         exclusivity: whether the log confirms that every client reaches the broker through this sidecar.
         ticks: numbers the changes of all groups.
@@ -70,6 +71,7 @@ class GroupCache:
         self.unseen_history = UnseenHistory(max_groups, self.groups)
         self.unread_writes = UnreadWrites()
         self.distrusted: set[str] = set()
+        self.not_coordinated: set[str] = set()
         self.ticks = count(1)
         self.changed: set[str] = set()
         self.listed: Container[str] = ()
@@ -96,6 +98,8 @@ class GroupCache:
         yield TableSize("open_transactions", len(self.transactions), open_bytes)
         yield self.metadata.table
         yield TableSize("distrusted_groups", len(self.distrusted), sum(map(name_bytes, self.distrusted)))
+        returning = self.not_coordinated
+        yield TableSize("not_coordinated_groups", len(returning), sum(map(name_bytes, returning)))
         yield from self.unseen_history.tables
         yield self.exclusivity.table
 
@@ -165,6 +169,14 @@ class GroupCache:
     def trust(self, group_id: str) -> None:
         """Ends the distrust of a group."""
         self.distrusted.discard(group_id)
+
+    def note_not_coordinated(self, group_id: str) -> None:
+        """Notes a removed group whose log is read and for which the broker replied NOT_COORDINATOR."""
+        self.not_coordinated.add(group_id)
+
+    def end_not_coordinated(self, group_ids: Iterable[str]) -> None:
+        """Forgets such notes, because the groups' records are merged again or are not read any more."""
+        self.not_coordinated.difference_update(group_ids)
 
     def relist(self, group_id: str) -> None:
         """Marks the entry of a group in the list of groups as outdated."""
@@ -314,8 +326,9 @@ class GroupCache:
         offsets = self.group_offsets(group_id)
         if offsets is None:
             if (partition := self.partitions.partition_of(group_id)) is not None:
-                # The log has no offsets of the group yet.
-                offsets = self.attach_log_to_offsets(partition, group_id, None)
+                # If a client deleted the group, the log may still contain the deleted offsets.
+                logged = None if group_id in partition.deleted else partition.log.groups.get(group_id.encode())
+                offsets = self.attach_log_to_offsets(partition, group_id, logged)
                 if sent_at < self._removed_at:
                     offsets.doubt(None, self._removed_at)
                     partition.ahead_of_log.add(group_id)

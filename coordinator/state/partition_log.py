@@ -130,6 +130,11 @@ class PartitionLog:
         keys, self._commit_keys = self._commit_keys, {}
         return keys
 
+    def has_offsets(self, group_id: str) -> bool:
+        """Whether the log has offsets of a group, pending ones included."""
+        group = self.groups.get(group_id.encode())
+        return group is not None and bool(group.offsets or group.pending)
+
     def take_changed(self) -> dict[bytes, None]:
         """Returns the names of the groups with new records since the last call."""
         changed, self.changed = self.changed, {}

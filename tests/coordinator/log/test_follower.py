@@ -22,6 +22,7 @@ from group_sidecar.coordinator.model.events import (
     GroupDescribed,
     JoiningMember,
     JoinSent,
+    MemberSeen,
     OffsetsDeleted,
     OffsetsLearned,
     OffsetsPending,
@@ -32,6 +33,7 @@ from group_sidecar.coordinator.model.facts import (
     Departure,
     MemberGone,
     MemberJoined,
+    OffsetsCommitted,
     OffsetsExpired,
     RebalanceCompleted,
     RebalanceStarted,
@@ -41,6 +43,7 @@ from group_sidecar.coordinator.state.awaited_tombstones import AWAITED_SECONDS, 
 from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
 from group_sidecar.coordinator.state.log_partitions import FRESH_SECONDS, PartitionState, StaleEpoch
 from group_sidecar.coordinator.state.partition_log import PartitionLog
+from tests.coordinator.large_groups import joining
 from tests.coordinator.log.test_consumer_group_records import Log as Records
 from tests.coordinator.model import Broker
 from tests.coordinator.model_log import Entry, batch
@@ -497,6 +500,91 @@ def test_returned_group_has_not_rebalanced(signs: tuple[Event, ...]) -> None:
     assert [*chain(*reader.follower.merge(0, 2))] == []
     assert reader.manager.view("g", 2).generation == 3
     assert T0 in reader.shown(2)
+
+
+MEMBER_SIGNS: tuple[Event, ...] = (
+    MemberSeen(
+        group_id="g",
+        sent_at=5,
+        member_id="m",
+        instance_id=None,
+        generation=3,
+        client_id="c",
+        client_host="/h",
+        no_rebalance=True,
+    ),
+    OffsetsStored(group_id="g", sent_at=5, offsets={T1: CommittedOffset(1, 1, "", 5)}),
+)
+"""What shows that the broker coordinates a removed group again."""
+
+
+@pytest.mark.parametrize("exclusive", [False, True], ids=["default", "exclusive"])
+def test_offsets_of_moved_group_are_left_to_broker(exclusive: bool) -> None:
+    """OffsetFetch for a group that NOT_COORDINATOR removed is not answered, although the log was read afterwards."""
+    reader = Reader(exclusive=exclusive, load=[with_member(3), offset(0, 5)])
+    moved(reader)
+    reader.catch_up(2, 2)
+    assert reader.offsets(2) is FallbackReason.COLD
+
+
+@pytest.mark.parametrize("sign", MEMBER_SIGNS, ids=["heartbeat", "commit"])
+@pytest.mark.parametrize("join_sent", [False, True], ids=["unknown", "join in flight"])
+def test_moved_group_returns_with_accepted_request(sign: Event, join_sent: bool) -> None:
+    """If the broker accepts a request of a group that NOT_COORDINATOR removed, the group returns with its whole state.
+
+    No member is reported as joined.
+    """
+    reader = Reader(load=[with_member(3), offset(0, 5)])
+    moved(reader)
+    reader.catch_up(2, 2)
+    if join_sent:
+        reader.manager.apply([JoinSent(group_id="g", sent_at=4, joining=joining(1))], 4)
+    facts = reader.manager.apply([sign], 5)
+    assert [fact for fact in facts if not isinstance(fact, OffsetsCommitted)] == []
+    assert [member.member_id for member in reader.manager.view("g", 5).members] == ["m"]
+    offsets = reader.offsets(5)
+    assert isinstance(offsets, dict)
+    assert offsets[T0] == 5
+    reader.append(offset(0, 6))
+    assert [*chain(*reader.follower.merge(0, 6))] == []
+
+
+def test_moved_group_stays_away_without_accepted_request() -> None:
+    """Requests that the broker does not accept do not bring back a group that NOT_COORDINATOR removed."""
+    reader = Reader(load=[with_member(3), offset(0, 5)])
+    moved(reader)
+    refused = OffsetsStored(group_id="g", sent_at=1, offsets={}, refused=((int(ErrorCode.NOT_COORDINATOR), 1),))
+    reader.manager.apply([refused, CoordinatorMoved(group_id="g", sent_at=1)], 2)
+    assert not reader.manager.group_metadata_cache
+    tables = {table.name: table for table in reader.manager.tables()}
+    assert tables["not_coordinated_groups"].entries == 1
+    reader.follower.resign(0, 4, 3)
+    tables = {table.name: table for table in reader.manager.tables()}
+    assert tables["not_coordinated_groups"].entries == 0
+
+
+def test_deleted_moved_group_is_gone() -> None:
+    """A group that NOT_COORDINATOR removed and that a client then deleted does not return with its old offsets."""
+    reader = Reader(load=[with_member(3), offset(0, 5)])
+    moved(reader)
+    reader.manager.apply([GroupDeleted(group_id="g", sent_at=2)], 2)
+    reader.manager.apply([OffsetsStored(group_id="g", sent_at=3, offsets={T1: CommittedOffset(1, 1, "", 3)})], 3)
+    assert reader.shown(3) == {T1: 1}
+
+
+@pytest.mark.parametrize("exclusive", [False, True], ids=["default", "exclusive"])
+def test_offsets_of_groups_beyond_bound_are_left_to_broker(exclusive: bool) -> None:
+    """OffsetFetch for a group that is not kept because of `limits.groups` is left to the broker."""
+    reader = Reader(exclusive=exclusive)
+    reader.manager = GroupMetadataManager(exclusive=exclusive, max_groups=1)
+    reader.manager.set_existing_groups(())
+    reader.follower = reader.manager.log
+    reader.follower.count_partitions(1, 0)
+    reader.log = reader.follower.begin_load(0, 3, 0, 0)
+    reader.read(offset(0, 5), offset(0, 7, "beyond"), at=1)
+    assert reader.offsets(1) == {T0: 5}
+    assert reader.offsets(1, "beyond") is FallbackReason.COLD
+    assert reader.offsets(1, "none") == {}
 
 
 def test_next_generation_of_returned_group_is_new() -> None:
