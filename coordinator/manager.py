@@ -25,6 +25,7 @@ from group_sidecar.coordinator.model.events import (
     LeaveSent,
     LogEndsSeen,
     LogStartsSeen,
+    MemberActivity,
     MemberIdIssued,
     MemberSeen,
     MembersLeft,
@@ -36,7 +37,7 @@ from group_sidecar.coordinator.model.events import (
     ReplyLost,
     Synced,
 )
-from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.coordinator.model.facts import Fact, MemberJoined
 from group_sidecar.coordinator.model.states import CLASSIC, DEAD
 from group_sidecar.coordinator.model.views import (
     NO_OCCUPANCY,
@@ -293,7 +294,7 @@ class GroupMetadataManager:
             return []
         facts = apply_seen(group, event, now)
         self._await_records(group)
-        return facts
+        return self._without_loading_members(event, facts) if facts else facts
 
     def _await_records(self, group: Group) -> None:
         """Marks an incomplete group of a newer protocol, so that records of the log make the group complete.
@@ -310,6 +311,8 @@ class GroupMetadataManager:
         kind, existed, before = type(event), group.state is not DEAD, _listed_form(group)
         kept = self._cache.metadata.within_bound(group, event)
         facts = apply(group, kept, now)
+        if facts and isinstance(event, (MemberActivity, ConsumerMemberSeen)):
+            facts = self._without_loading_members(event, facts)
         if kept is not event:
             apply(group, MetadataDropped(), now)
             self._cache.count_overflow()
@@ -321,6 +324,17 @@ class GroupMetadataManager:
             return facts
         self._forget_unless_real(group)
         return facts
+
+    def _without_loading_members(self, event: Event, facts: list[Fact]) -> list[Fact]:
+        """Returns the facts without new members, if the log of the group is not loaded yet.
+
+        An accepted heartbeat, commit or sync does not show a join. Before the log is loaded, such a member is most
+        likely one of those that the log will contain, and loaded members are not reported either.
+        """
+        joins = isinstance(event, ConsumerMemberSeen) and event.is_join
+        if joins or not self._cache.partitions.is_loading(event.group_id):
+            return facts
+        return [fact for fact in facts if not isinstance(fact, MemberJoined)]
 
     def _forget_unless_real(self, group: Group) -> None:
         """Forgets a Dead group without joins in flight. Keeps a note if a lost request may have created the group."""

@@ -155,6 +155,14 @@ class PartitionTable:
         partition = self.partition_of(group_id)
         return NEVER if partition is None else partition.leader_term.began_at
 
+    def is_loading(self, group_id: str) -> bool:
+        """Whether the log of a group will be read, and has not been read to its end yet.
+
+        That includes a partition that this broker is not known to lead, because the broker may lead it since a moment.
+        """
+        partition = self.partition_of(group_id)
+        return self.in_use and (partition is None or partition.state is PartitionState.LOADING)
+
     def is_current(self, group_id: str, now: float) -> bool:
         """Whether the log of a group is read and fresh."""
         partition = self.partition_of(group_id)

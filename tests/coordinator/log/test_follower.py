@@ -502,17 +502,21 @@ def test_returned_group_has_not_rebalanced(signs: tuple[Event, ...]) -> None:
     assert T0 in reader.shown(2)
 
 
-MEMBER_SIGNS: tuple[Event, ...] = (
-    MemberSeen(
+def member_seen(member_id: str, sent_at: float) -> MemberSeen:
+    return MemberSeen(
         group_id="g",
-        sent_at=5,
-        member_id="m",
+        sent_at=sent_at,
+        member_id=member_id,
         instance_id=None,
         generation=3,
         client_id="c",
         client_host="/h",
         no_rebalance=True,
-    ),
+    )
+
+
+MEMBER_SIGNS: tuple[Event, ...] = (
+    member_seen("m", 5),
     OffsetsStored(group_id="g", sent_at=5, offsets={T1: CommittedOffset(1, 1, "", 5)}),
 )
 """What shows that the broker coordinates a removed group again."""
@@ -585,6 +589,31 @@ def test_offsets_of_groups_beyond_bound_are_left_to_broker(exclusive: bool) -> N
     assert reader.offsets(1) == {T0: 5}
     assert reader.offsets(1, "beyond") is FallbackReason.COLD
     assert reader.offsets(1, "none") == {}
+
+
+def test_member_seen_before_load_has_not_joined() -> None:
+    """A heartbeat that the broker accepts before its log is loaded again does not report its member as joined.
+
+    The broker was fenced, and another broker may have led the partition meanwhile.
+    """
+    reader = Reader(load=[with_member(3), offset(0, 5)])
+    reader.follower.resign(0, 4, 1)
+    assert reader.manager.apply([member_seen("m", 2)], 2) == []
+    reader.log = reader.follower.begin_load(0, 5, 0, 3)
+    assert reader.manager.apply([member_seen("m", 4), member_seen("other", 4)], 4) == []
+    reader.read(with_member(3), offset(0, 5), at=5)
+    [joined] = reader.manager.apply([member_seen("third", 6)], 6)
+    assert isinstance(joined, MemberJoined)
+    assert joined.member_id == "third"
+
+
+def test_join_before_load_is_reported() -> None:
+    """A KIP-848 join that the broker accepts before its log is loaded again is reported, and a heartbeat is not."""
+    reader = Reader(load=[offset(0, 5)])
+    reader.log = reader.follower.begin_load(0, 4, 0, 1)
+    joined = heartbeat(changes=True, at=3, is_join=True)
+    assert reader.manager.apply([heartbeat(changes=True, at=2, member_id="b")], 2) == []
+    assert [type(fact) for fact in reader.manager.apply([joined], 3)] == [MemberJoined]
 
 
 def test_next_generation_of_returned_group_is_new() -> None:
@@ -969,11 +998,14 @@ def new_group(*, member: bool = True) -> list[Entry]:
     return list((log.member("a").current("a", 7).target("a") if member else log).records.items())
 
 
-def heartbeat(*, changes: bool, at: float, content_hash: int | None = None) -> ConsumerMemberSeen:
+def heartbeat(
+    *, changes: bool, at: float, content_hash: int | None = None, member_id: str = "a", is_join: bool = False
+) -> ConsumerMemberSeen:
     return ConsumerMemberSeen(
         group_id="g",
         sent_at=at,
-        member_id="a",
+        member_id=member_id,
+        is_join=is_join,
         instance_id=None,
         epoch=7,
         client_id="c",
