@@ -11,19 +11,20 @@ SEED ?= 1
 HOURS ?= 1
 KAFKA_VERSIONS := 4.4.0 4.3.1 3.9.1 2.8.2 1.1.1 0.10.2.2 0.10.1.1 0.9.0.1
 
-.PHONY: test test-unit test-fleet test-deploy test-versions test-others test-reliability test-long kafka-classes spark-classes lint linters conformance matrix simulate simulate-mutants linearizability fuzz soak drills bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
+.PHONY: test test-unit test-fleet test-journal test-deploy test-versions test-others test-reliability test-long kafka-classes spark-classes lint linters conformance matrix simulate simulate-mutants linearizability fuzz soak drills bench bench-fleet deb demo plain lock sbom audit clean system proxies java python
 .DEFAULT_GOAL := test
 
 # Four jobs of tests run at a time, because many tests wait for brokers and for timeouts. Fewer would leave a core idle at
 # times. A file of tests that is not named here is in test-others.
 UNIT := $(addprefix tests/,codecs coordinator policies metrics proxy scripts benchmarks surfaces)
-FLEET := tests/spark $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage hot_restart_journal)
+FLEET := tests/spark
+JOURNAL := $(patsubst %,tests/conformance/test_%.py,fleet fleet_damage hot_restart_journal journal_topic)
 RELIABILITY := $(addprefix tests/,simulation linearizability fuzzing soak drills) $(patsubst %,tests/conformance/test_%.py, \
 	hot_restart restart gateway_cluster verification leadership moved_coordinator)
 VERSIONS := tests/page $(patsubst %,tests/conformance/test_%.py,differential added_versions added_clients \
-	old_brokers kip40_group_metadata offset_metadata shrinking journal_topic tail)
+	old_brokers kip40_group_metadata offset_metadata shrinking tail)
 # The longest come first, so that the last ones end at about the same time.
-JOBS := test-others test-unit test-versions test-fleet test-deploy test-reliability
+JOBS := test-others test-fleet test-unit test-versions test-deploy test-journal test-reliability
 COMPILED := $(shell sed -n '/^compiled = \[/,/^]/s/^  "\(.*\)",$$/\1/p' pyproject.toml)
 
 test: system # runs the linters, then all tests; with ARGS it runs pytest once, with these arguments
@@ -48,6 +49,9 @@ test-unit:
 test-fleet:
 	@$(BIN)/python -m pytest $(FLEET)
 
+test-journal:
+	@$(BIN)/python -m pytest $(JOURNAL)
+
 test-deploy: # runs the tests of images, packages and manifests
 	@$(BIN)/python -m pytest tests/deploy $(ARGS)
 
@@ -55,7 +59,7 @@ test-versions:
 	@$(BIN)/python -m pytest $(VERSIONS)
 
 test-others:
-	@$(BIN)/python -m pytest $(addprefix --ignore=,tests/deploy $(UNIT) $(FLEET) $(VERSIONS) $(RELIABILITY))
+	@$(BIN)/python -m pytest $(addprefix --ignore=,tests/deploy $(UNIT) $(FLEET) $(JOURNAL) $(VERSIONS) $(RELIABILITY))
 
 test-reliability:
 	@$(BIN)/python -m pytest $(RELIABILITY)
