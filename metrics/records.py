@@ -116,10 +116,10 @@ class Group(Body):
     KIND = "group"
     group: Annotated[str, Note("Group id.")]
     protocol: Annotated[str, Note("classic, consumer, share or streams, as in Kafka's group-count metric.")]
-    state: Annotated[str, Note("State, spelled as in DescribeGroups.")]
+    state: Annotated[str, Note("State, spelled as in DescribeGroups and ConsumerGroupDescribe.")]
     protocol_type: Annotated[str, Note("Kind of the members: consumer, connect, ...; empty if not known.")]
-    assignor: Annotated[str, Note("The protocol that the members agreed on; empty if none.")]
-    generation: Annotated[int, Note("Generation, or group epoch; -1 if there was none.", -1)]
+    assignor: Annotated[str, Note("The protocol that all members support, or the broker's assignor; empty if none.")]
+    generation: Annotated[int, Note("Generation, or group epoch; 0 or -1 before the first one.", -1)]
     members: Annotated[int, Note("Number of members.", 0)]
     max_size: Annotated[int | None, Note("The maximum number of members of this group; null if there is no limit.", 0)]
 
@@ -152,7 +152,7 @@ class Rebalance(Body):
 
     KIND = "rebalance"
     group: Annotated[str, Note("Group id.")]
-    generation: Annotated[int, Note("Generation, or group epoch; -1 if there was none.", -1)]
+    generation: Annotated[int, Note("Generation, or group epoch; 0 or -1 before the first one.", -1)]
     reason: Annotated[str, Note("The cause of the rebalance: join, leave, metadata, expired or unknown.")]
     cause: Annotated[
         str | None,

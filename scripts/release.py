@@ -77,7 +77,7 @@ def cut(version: str, pyproject: str, changelog: str, today: datetime.date) -> t
     """
     known = sections(changelog)
     if number(version) < number(current_version(pyproject)):
-        raise NotReady(f"{version} is older than {current_version(pyproject)} of pyproject.toml")
+        raise NotReady(f"{version} is older than {current_version(pyproject)}, the version in pyproject.toml")
     if version in known:
         raise NotReady(f"CHANGELOG.md has a section {version} already")
     if not ENTRY.search(known.get(UNRELEASED, "")):
@@ -89,7 +89,7 @@ def cut(version: str, pyproject: str, changelog: str, today: datetime.date) -> t
 def open_next(version: str, pyproject: str) -> str:
     """Returns pyproject.toml for the work on the next version. Raises NotReady if the version is not a newer one."""
     if number(version) <= number(current_version(pyproject)):
-        raise NotReady(f"{version} is not newer than {current_version(pyproject)} of pyproject.toml")
+        raise NotReady(f"{version} is not newer than {current_version(pyproject)}, the version in pyproject.toml")
     return set_version(pyproject, f"{version}.dev0")
 
 

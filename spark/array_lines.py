@@ -67,20 +67,31 @@ def is_valid() -> Column:
     """True if no value of an array line is missing or out of range. Otherwise false or null. Times are not checked."""
     counts = F.col(_COUNT).between(1, ARRAY_RECORDS) & (F.col("seq") >= 1) & (_last_seq() <= GREATEST)
     envelope = (F.col(column.name).isNotNull() for column in columns(ArrayEnvelope))
-    return _all([counts, *envelope]) & _of_kind(lambda body: _all(map(_is_valid_array, array_columns(body))))
+    return _all([counts, *envelope]) & of_kind(
+        ARRAY_BODIES, lambda body: _all(map(_is_valid_array, array_columns(body)))
+    )
+
+
+def of_kind(bodies: Iterable[type[Body]], condition: Callable[[type[Body]], Column]) -> Column:
+    """Returns the condition of the line's kind; null for a kind that is not among these bodies."""
+    first, *others = bodies
+    chain = F.when(F.col("kind") == first.KIND, condition(first))
+    for body in others:
+        chain = chain.when(F.col("kind") == body.KIND, condition(body))
+    return chain
 
 
 def lacks_value() -> Column:
     """True if an array line lacks a column of its envelope, or the `count` values of an array. Never null."""
     envelope = (F.col(column.name).isNull() for column in columns(ArrayEnvelope))
-    lacking = _of_kind(lambda body: _any(map(_lacks_value, array_columns(body))))
+    lacking = of_kind(ARRAY_BODIES, lambda body: _any(map(_lacks_value, array_columns(body))))
     return _any([*envelope, F.coalesce(lacking, F.lit(False))])
 
 
 def out_of_range() -> Column:
     """True if a number of an array line is out of range, or an array line has too few or too many records."""
     counts = ~F.col(_COUNT).between(1, ARRAY_RECORDS) | (F.col("seq") < 1) | (_last_seq() > GREATEST)
-    return counts | _of_kind(lambda body: _any(map(_out_of_range, array_columns(body))))
+    return counts | of_kind(ARRAY_BODIES, lambda body: _any(map(_out_of_range, array_columns(body))))
 
 
 def _array(name: str) -> Column:
@@ -90,15 +101,6 @@ def _array(name: str) -> Column:
 def _last_seq() -> Column:
     # Without a bound on the sum, a large `seq` would exceed BIGINT.
     return F.least(F.col("seq"), F.lit(GREATEST)) + F.least(F.col(_COUNT), F.lit(GREATEST)) - 1
-
-
-def _of_kind(condition: Callable[[type[Body]], Column]) -> Column:
-    """Returns the condition for the line's kind; null for other kinds than those of array lines."""
-    first, *others = ARRAY_BODIES
-    chain = F.when(F.col("kind") == first.KIND, condition(first))
-    for body in others:
-        chain = chain.when(F.col("kind") == body.KIND, condition(body))
-    return chain
 
 
 def _is_valid_array(column: ContractColumn) -> Column:

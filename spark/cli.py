@@ -34,7 +34,7 @@ from group_sidecar.spark.requeue import CURABLE
 from group_sidecar.spark.spark_session import KAFKA_CONNECTOR, is_submitted, session
 from group_sidecar.spark.store import PARQUET, Store, StoreError
 from group_sidecar.spark.summaries import SUMMARIES
-from group_sidecar.spark.write_attempts import LineCountError
+from group_sidecar.spark.write_attempts import RowCountError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LeaseTakenError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_STORE_LOCKED
-    except (LineCountError, FolderError, LeaseLostError) as error:
+    except (RowCountError, FolderError, LeaseLostError) as error:
         sys.stderr.write(f"failed: {error}\n")
         return EXIT_FAILED
     except StreamingQueryException as error:

@@ -63,7 +63,7 @@ def ingest(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = 
         now: the current time; the clock's time if None. It decides which records are too old or lie in the future.
 
     Raises:
-        LineCountError, FolderError, LeaseLostError: as in `WriteAttempts.add`.
+        RowCountError, FolderError, LeaseLostError: as in `WriteAttempts.add`.
     """
     now = now or datetime.now(UTC)
     files = Observation() if "file" in lines.columns else None

@@ -74,7 +74,7 @@ def run(spark: SparkSession, options: RunOptions) -> None:
         StoreError: the store cannot be used with these options.
         LeaseTakenError: another process writes to the store.
         LeaseLostError: another process took over the lease, because this one did not renew it in time.
-        StreamingQueryException, LineCountError, FolderError: a batch failed.
+        StreamingQueryException, RowCountError, FolderError: a batch failed.
     """
     with _folder(options.output) as output, hold_lease(Folders(spark, output)) as lease:
         store = Store(spark, output, options.format, options.window, retention=options.retention, lease=lease)
@@ -95,7 +95,7 @@ def run_replay(spark: SparkSession, source: Source, output: str, since: datetime
         StoreError: there is no store.
         LeaseTakenError: another process writes to the store.
         LeaseLostError: another process took over the lease, because this one did not renew it in time.
-        LineCountError, FolderError: the store could not be written to.
+        RowCountError, FolderError: the store could not be written to.
     """
     Store.opened(spark, output)
     with hold_lease(Folders(spark, output)) as lease:
@@ -134,7 +134,7 @@ def run_requeue(spark: SparkSession, options: RequeueOptions) -> None:
         StoreError: there is no store.
         LeaseTakenError: another process writes to the store.
         LeaseLostError: another process took over the lease, because this one did not renew it in time.
-        LineCountError, FolderError: the store could not be written to.
+        RowCountError, FolderError: the store could not be written to.
     """
     Store.opened(spark, options.output)
     with hold_lease(Folders(spark, options.output)) as lease:

@@ -158,18 +158,10 @@ def _fault(now: Column, oldest: Column | None) -> Column:
     }
     in_time = F.col("emitted_at").between(earliest, future)
     in_time &= (first_observed >= _moment(EARLIEST_OBSERVATION)) & (last_observed <= future)
-    is_record = is_single & _is_valid(Envelope) & _is_valid_of_its_kind()
+    is_record = is_single & _is_valid(Envelope) & array_lines.of_kind(BODIES, _is_valid)
     valid = ~unreadable & in_time & (is_record | (is_array & array_lines.is_valid()))
     fault = F.coalesce(*(F.when(test, F.lit(fault.value)) for fault, test in tests.items()))
     return F.when(valid, F.lit(None)).otherwise(fault)
-
-
-def _is_valid_of_its_kind() -> Column:
-    first, *others = BODIES
-    chain = F.when(F.col("kind") == first.KIND, _is_valid(first))
-    for body in others:
-        chain = chain.when(F.col("kind") == body.KIND, _is_valid(body))
-    return chain
 
 
 def _is_valid(part: Part) -> Column:

@@ -19,7 +19,7 @@ from group_sidecar.spark.ingest import IngestResult, ingest
 from group_sidecar.spark.lease import LeaseLostError
 from group_sidecar.spark.progress import Progress
 from group_sidecar.spark.store import Store
-from group_sidecar.spark.write_attempts import LineCountError
+from group_sidecar.spark.write_attempts import RowCountError
 
 NAME = "fleet"
 _POLL_SECONDS = 0.5
@@ -52,7 +52,7 @@ def stream(
 
     Raises:
         StreamingQueryException: a batch failed. The next run repeats it.
-        LineCountError, FolderError, LeaseLostError: a batch failed because of the store. The next run repeats it.
+        RowCountError, FolderError, LeaseLostError: a batch failed because of the store. The next run repeats it.
     """
     failures: list[Exception] = []
 
@@ -103,4 +103,4 @@ def _cause(store: Store, error: Exception) -> Exception | None:
             store.check_lease()
     except LeaseLostError as lost:
         return lost
-    return error if isinstance(error, LineCountError | FolderError) else None
+    return error if isinstance(error, RowCountError | FolderError) else None

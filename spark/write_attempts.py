@@ -34,8 +34,8 @@ _STORE_COLUMN = "pile"
 """The column with the name of the batch store to which a row is moved."""
 
 
-class LineCountError(Exception):
-    """The number of written lines differs from the number of lines read. Nothing was deleted."""
+class RowCountError(Exception):
+    """The number of written rows differs from the number of rows in the batch. Nothing was deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class WriteAttempts:
                 call ends, `recover` calls it again. A batch that is repeated anyway does not need it.
 
         Raises:
-            LineCountError: the number of written lines differs from the number of lines read.
+            RowCountError: the number of written rows differs from the number of rows in the batch.
             FolderError: a file system operation failed.
             LeaseLostError: another process has taken over the lease.
         """
@@ -122,7 +122,7 @@ class WriteAttempts:
         records, quarantined = self._count(staging)
         if lines != records + sum(quarantined.values()):
             written = records + sum(quarantined.values())
-            raise LineCountError(f"batch {batch} has {lines} lines, and {written} were written to {folder}")
+            raise RowCountError(f"batch {batch} has {lines} rows, and {written} were written to {folder}")
         found = self._folders.hours(_staged(batch, attempt, self._records))
         complete = {"lines": lines, "hours": [*map(hour_folder, found)], "replaced": [*replaced]}
         self._folders.write_new_file(f"{folder}/{_COMPLETE}", json.dumps(complete) + "\n")

@@ -33,7 +33,7 @@ from group_sidecar.coordinator.model.views import (
 T = TypeVar("T", bound=Struct)
 
 _STABLE = 0
-"""Value in Kafka's enum ``MemberState``: the member owns its target assignment of its epoch."""
+"""The value of STABLE in Kafka's enum ``MemberState``: the member owns the target assignment of its member epoch."""
 
 
 def consumer_group_of(view: GroupView) -> ConsumerGroupView | None:

@@ -81,7 +81,7 @@ def parameters(query: type[Q], given: QueryParams) -> Q:
         fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
         reason = {
             "missing": "is missing",
-            "extra_forbidden": f"is unknown; there are {', '.join(query.model_fields) or 'none'}",
+            "extra_forbidden": f"is unknown; the parameters are: {', '.join(query.model_fields) or 'none'}",
         }.get(fault["type"], fault["msg"][:1].lower() + fault["msg"][1:])
         raise WrongParameter(str(fault["loc"][0]), reason) from None
 

@@ -25,10 +25,10 @@ def groups(records: DataFrame, width: str) -> DataFrame:
         sidecar STRING: The sidecar whose record was taken.
         sidecars BIGINT: How many sidecars report the group.
         protocol STRING: classic, consumer, share or streams.
-        state STRING: State, spelled as in DescribeGroups.
+        state STRING: State, spelled as in DescribeGroups and ConsumerGroupDescribe.
         protocol_type STRING: Kind of the members: consumer, connect, ...; empty if not known.
-        assignor STRING: The protocol that the members agreed on; empty if none.
-        generation BIGINT: Generation, or group epoch; -1 if there was none.
+        assignor STRING: The protocol that all members support, or the broker's assignor; empty if none.
+        generation BIGINT: Generation, or group epoch; 0 or -1 before the first one.
         members BIGINT: Number of members.
         max_size BIGINT or null: The maximum number of members of the group; null if there is no limit.
         observed_at TIMESTAMP: When the state was observed.

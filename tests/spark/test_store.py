@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from group_sidecar.spark.filesystem import FolderError, Folders
 from group_sidecar.spark.store import Store, StoreError
 from group_sidecar.spark.tables import RECORDS
-from group_sidecar.spark.write_attempts import LineCountError, WriteAttempts
+from group_sidecar.spark.write_attempts import RowCountError, WriteAttempts
 from tests.spark.record_frames import MIDNIGHT, RecordsOfBoot, Row, at, frame
 from tests.spark.segment_files import HOUR, NOW, cells, folders
 
@@ -173,10 +173,10 @@ def _claims_to_rename(system: Any, _: object, name: str) -> Any:
 def test_missing_lines_are_detected(
     spark: SparkSession, tmp_path: Path, add: Add, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LineCountError is raised if fewer lines are written than the batch has."""
+    """RowCountError is raised if fewer rows are written than the batch has."""
     store = Store(spark, str(tmp_path))
     monkeypatch.setattr(WriteAttempts, "_count", lambda *_: (1, {}))
-    with pytest.raises(LineCountError, match="batch 1 has 2 lines, and 1 were written to _attempts/1"):
+    with pytest.raises(RowCountError, match="batch 1 has 2 rows, and 1 were written to _attempts/1"):
         add(store, 1, [RecordsOfBoot("a").heartbeat(10)], "{")
     assert (store.hours(), len(folders(tmp_path, "_attempts/1.*"))) == ([], 1)
 
