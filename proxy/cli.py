@@ -138,9 +138,9 @@ def check_config(
             typer.echo(f"warning: {finding}", err=True)
     if faults := [str(finding) for finding in findings if finding.is_fault]:
         raise _failed(faults)
-    typer.echo(f"{file}: ok")
     if connect:
         _try_connections(settings)
+    typer.echo(f"{file}: ok")
 
 
 def _try_connections(settings: "Config") -> None:

@@ -276,7 +276,7 @@ def _accepted(url: str, reply: httpx.Response) -> JsonObject:
     if reply.status_code == HTTPStatus.OK:
         return _object(reply)
     path = reply.url.path
-    if reply.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+    if reply.status_code == HTTPStatus.UNAUTHORIZED:
         sent = "authorization" in reply.request.headers
         problem = "refuses this token" if sent else "wants a token: --token-file FILE"
     elif reply.status_code == HTTPStatus.NOT_FOUND:
