@@ -1,8 +1,8 @@
 """Decompresses bytes in each of Kafka's compression codecs, within a size limit.
 
-The standard library's zlib decompresses gzip. cramjam decompresses snappy, lz4 blocks and zstd, in one wheel. No codec
-may write more than the limit, whatever size the input announces. Each codec writes into a buffer of known size, or
-reports the decompressed size before it starts.
+The standard library's zlib decompresses gzip. cramjam decompresses snappy, lz4 blocks and zstd, in one wheel. No result
+is larger than the limit, whatever size the input announces. zlib stops at a given size. cramjam writes lz4 and zstd
+into a buffer of known size, and reports the decompressed size of snappy before it decompresses.
 """
 
 import zlib

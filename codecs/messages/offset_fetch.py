@@ -40,7 +40,10 @@ class OffsetFetchRequestTopic(Struct):
 
 @struct
 class OffsetFetchRequestGroup(Struct):
-    """One group (v8 on). Null topics mean all topics. An administrator sends member epoch -1 and a null id."""
+    """One group, from v8 on. Null topics mean all topics.
+
+    A client that is not a member, such as an admin client, sends a null `member_id` and a `member_epoch` of -1.
+    """
 
     group_id: str = wire_field(STRING)
     member_id: str | None = wire_field(STRING, since=9, nullable=9, default=None)
@@ -62,7 +65,7 @@ class OffsetFetchRequest(Struct):
 
 @struct
 class OffsetFetchResponsePartition(Struct):
-    """A committed offset, -1 if there is none."""
+    """The committed offset of one partition; -1 if there is none."""
 
     partition_index: int = wire_field(INT32)
     committed_offset: int = wire_field(INT64)
@@ -82,7 +85,7 @@ class OffsetFetchResponseTopic(Struct):
 
 @struct
 class OffsetFetchResponseGroup(Struct):
-    """One group's offsets (v8 on), with the group's error."""
+    """The offsets of one group, from v8 on, and the group's error."""
 
     group_id: str = wire_field(STRING)
     topics: tuple[OffsetFetchResponseTopic, ...] = wire_field(Array(OffsetFetchResponseTopic))
