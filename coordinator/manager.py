@@ -153,7 +153,7 @@ class GroupMetadataManager:
 
     @property
     def exclusivity(self) -> Exclusivity:
-        """Whether the log confirms that every client reaches the broker through this sidecar."""
+        """The operator's statement that all clients reach the broker through this sidecar, and evidence against it."""
         return self._cache.exclusivity
 
     @property
@@ -202,7 +202,7 @@ class GroupMetadataManager:
         Members whose sessions must have expired become overdue. The caller runs a sweep every few seconds.
         """
         if not self._cache.exclusive:
-            # The log contains the effects of these lost writes by now.
+            # The log contains the effects of the lost writes whose histories end here.
             while self._cache.unseen_history.end_before(now, GROUPS_PER_SWEEP_STEP):
                 yield []
         if bypassed := self._bypasses.due(now):
@@ -274,8 +274,9 @@ class GroupMetadataManager:
         All that this copy knows from the wire may be outdated, so the broker or the log has to confirm it.
         """
         self._cache.exclusivity.is_shared = False
-        self.note_unread_write(None)  # Begins a new epoch, for the groups that became known since `begin_sharing`.
-        for _ in range(2):  # Ends both unread writes, the one of `begin_sharing` and the one above.
+        # This unread write also puts the groups in doubt that became known since `begin_sharing`.
+        self.note_unread_write(None)
+        for _ in range(2):  # Ends both unread writes: the one that `begin_sharing` noted, and the one above.
             self.note_unread_write(None, until)
 
     def note_topic_deletion(self, now: float) -> None:
@@ -383,11 +384,11 @@ class GroupMetadataManager:
 
     @property
     def note_count(self) -> int:
-        """How often the copy has noted a group with unseen history. The `as_of` of a listing is compared with it."""
+        """How often the copy has noted a group with unseen history. `GroupsListed.as_of` is such a number."""
         return self._cache.unseen_history.note_count
 
     def changes_of(self, group_id: str) -> tuple[int, int]:
-        """Returns the numbers of the last changes of a group and of its offsets, with which `as_of` is compared."""
+        """Returns the numbers of the last changes of a group and of its offsets, as in `Exchange.as_of`."""
         return self._cache.changes_of(group_id)
 
     def view(self, group_id: str, now: float, occupancy: Occupancy = NO_OCCUPANCY) -> GroupView:

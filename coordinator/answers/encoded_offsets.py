@@ -3,9 +3,10 @@
 `EncodedOffsets` encodes the topics of one group, and `EncodedFetch` encodes the whole reply. The caller decides
 beforehand whether a request may be answered.
 
-A part contains the rows of some partitions of one topic. Most rows are the same as in the previous reply, so only parts
-with a changed row are encoded again. Values from the log are encoded many rows at a time (`codecs.offset_columns`).
-`group_replies.offset_fetch` builds the same reply in a simpler way, for requests about few partitions.
+A row is the encoding of one partition. A part contains the rows of some partitions of one topic. Most rows are the same
+as in the previous reply, so only parts with a changed row are encoded again. Values from the log are encoded many rows
+at a time (`codecs.offset_columns`). `group_replies.offset_fetch` builds the same reply in a simpler way, for requests
+about few partitions.
 """
 
 from bisect import bisect_right
@@ -57,7 +58,7 @@ _begin = attrgetter("begin")
 
 
 class _Topic(NamedTuple):
-    """A requested topic. `indexes` contains its partition numbers, packed."""
+    """A requested topic. `indexes` contains its partition numbers, each packed as an int32."""
 
     name: str
     topic_id: UUID
@@ -207,7 +208,11 @@ class EncodedOffsets:
         return True
 
     def _encoded(self, indexes: bytes, sources: list[_Source]) -> bytes | None:
-        """Encodes some rows; None if a needed value is not known. Most rows come from the log and have equal sizes."""
+        """Encodes some rows; None if a needed value is not known.
+
+        Most rows come from the log and have equal sizes, so all rows are encoded at once if possible. In this encoding,
+        a value of the log stands in for each source that is not from the log. The rows of these sources are replaced.
+        """
         logged = [source for source in sources if isinstance(source, bytes)]
         stand_ins = [source if isinstance(source, bytes) else logged[0] for source in sources] if logged else []
         alike = (encode_uniform_rows(self._version, indexes, stand_ins) if stand_ins else None) or b""

@@ -1,8 +1,9 @@
 """Events: what happened to groups, as requests and replies show it.
 
-Events are immutable, and their names are in the past tense. An event reports what the broker has done, as its reply
-shows. Only `JoinSent`, `ConsumerJoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` report what the broker may
-have done. These five leave the state of a group unchanged, but may make its copy uncertain.
+Events are immutable, and their names are in the past tense. Most events report what the broker has done, as its reply
+shows. `JoinSent`, `ConsumerJoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` report what the broker may have
+done. These five leave the state of a group unchanged, but may make its copy uncertain. An `OffsetsPending` may report
+either.
 
 Times are in seconds since the epoch. The module has more than 400 lines because it contains all events of the wire.
 """
@@ -82,7 +83,7 @@ class JoinSent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyLost(Event):
-    """The connection was lost before the reply to a request that may have changed the group.
+    """The connection was lost before the reply to a request came. The request may have changed the group.
 
     `token`: the request's token. `may_create_group`: whether the request may have created the group, or may change a
     group that is created later.
@@ -393,7 +394,7 @@ class CoordinatorMoved(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionEnded:
-    """The transaction coordinator ended a transaction, with the pending offsets of the producer in all groups."""
+    """A producer's transaction ended. Its marker will commit or drop the producer's pending offsets in all groups."""
 
     producer_id: int
     committed: bool

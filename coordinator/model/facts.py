@@ -111,7 +111,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceStarted(Fact):
-    """The group left Stable or Empty for PreparingRebalance.
+    """A rebalance began: a classic group entered PreparingRebalance, or the epoch of a KIP-848 group grew.
 
     Attributes:
         by: the member that caused the rebalance; None if unknown.
@@ -130,7 +130,7 @@ class RebalanceStarted(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceCompleted(Fact):
-    """A generation became stable.
+    """A rebalance ended: the generation of a classic group, or the epoch of a KIP-848 group, became stable.
 
     Attributes:
         cause, by, said: the same as in the `RebalanceStarted` of this rebalance, even if further causes followed.

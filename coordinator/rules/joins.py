@@ -89,7 +89,7 @@ def join_rejected(group: Group, event: JoinRejected, now: float) -> list[Fact]:
 def _contest(group: Group, joining: JoiningMember) -> None:
     """Makes the instance id of a new static member contested.
 
-    The broker may have accepted the member and then replaced it, without any reply that shows this.
+    The broker may have accepted the member and then replaced the member, and no reply has shown the replacement.
     """
     if joining.instance_id and not joining.member_id:
         group.roster.contest(joining.instance_id)
@@ -146,7 +146,7 @@ def _add_member(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         facts += _replace_static(group, old, event, now)
     member = group.add_member(joining, event.member_id, now)
     if member.identify(joining.client_id, joining.client_host, joining.principal):
-        # The counts of a complete generation are final. The leader's reply has listed this member before.
+        # The counts of a Stable generation are final. This member was counted with the leader's reply.
         late = group.kind is GroupKind.CLASSIC and group.state is GroupState.STABLE
         build_facts = member_noticed_facts if late else member_joined_facts
         return facts + build_facts(group, [member], now, joining.reason)

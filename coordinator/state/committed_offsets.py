@@ -64,7 +64,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         )
 
     def partitions(self) -> Iterator[set[TopicPartition]]:
-        """Yields the log's partitions in sets of 1,000, and then those of the wire. There may be a million."""
+        """Yields the log's partitions, which may be a million, in sets of 1,000, and then the wire's partitions."""
         keys = iter(list(self.log_values or ()))
         while some := set(map(decode_key_suffix, islice(keys, 1000))):
             yield some

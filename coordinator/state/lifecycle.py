@@ -107,7 +107,7 @@ class Lifecycle:
         self.generation = UNKNOWN_GENERATION
 
     def report(self, state: GroupState) -> None:
-        """Sets the state to one that was reported, or inferred from members. Any state may follow any other."""
+        """Sets a state that was reported, or that follows from the members. Any state may follow any other state."""
         self._change(REPORTED[state])
 
     def describe(self, event: GroupDescribed, now: float) -> None:

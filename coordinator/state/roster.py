@@ -100,7 +100,7 @@ class Roster:
                 member = old.successor(member_id, now) if old else self._new_member(member_id, instance_id, now)
                 new.append(member)
                 if instance_id and member.client_host and (back := joins.get(instance_id)) is not None:
-                    # The reply to the member's own join has the rest.
+                    # The reply to the member's own join will set the rest.
                     member.true_host, member.principal = back.client_host, back.principal
             if (joining := joins.get(member_id)) is not None:
                 member.identify(joining.client_id, joining.client_host, joining.principal)
@@ -178,7 +178,7 @@ class Roster:
             member.seen_at = sent_at
 
     def recognise(self, member: Member) -> None:
-        """Notes that a request of a member was seen. The request resets no timer that the copy keeps."""
+        """Notes that a request of a member was seen, without resetting the member's session timer."""
         member.seen_on_wire = True
 
     def sync(self, member: Member, sent_at: float, stable_at: float) -> None:
