@@ -1,6 +1,6 @@
 """Kafka's wire formats: bytes to messages and back.
 
-The package imports nothing else of the project. It does no I/O, reads no clock and writes no log.
+The package imports nothing else of the project. The package does no I/O, reads no clock and writes no log.
 
 - `messages/`: one module per API
 - `api_registry`: the table of APIs, and which versions of each are decoded

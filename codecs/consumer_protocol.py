@@ -4,8 +4,8 @@ v1 adds owned partitions (KIP-429), v2 the generation of the owned partitions (K
 assignment is the same in all versions.
 
 The bytes begin with their own version number. Clients and brokers do not negotiate this version. A version above the
-last known one is read as the last known one, and bytes after the known fields are ignored, as in Kafka's class
-``ConsumerProtocol``.
+last known version is read as the last known version. Bytes after the known fields are ignored. Kafka's class
+``ConsumerProtocol`` does both as well.
 """
 
 from typing import ClassVar, TypeVar

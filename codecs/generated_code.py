@@ -37,7 +37,7 @@ class Reader(Protocol):
     """Reads the instance at position `at`, and returns the instance and its end. `left`: maximum number of elements."""
 
     def __call__(self, data: bytes, at: int, left: int = ..., /) -> tuple[Any, int]:
-        """See Reader."""
+        """Reads one instance."""
 
 
 Writer = Callable[[Any], bytes]
@@ -326,8 +326,8 @@ def generated_source(layout: Layout) -> str:
 def compile_reader(layout: Layout) -> Reader:
     """Returns the reader of a layout.
 
-    The reader raises one of `READ_FAILURES` if the caller has to use the layout. It raises ElementLimitExceeded if the
-    message has too many elements.
+    The reader raises one of `READ_FAILURES` if the caller has to use the layout. The reader raises ElementLimitExceeded
+    if the message has too many elements.
     """
     read: Reader = _ReaderSource(layout).function(f"read_{layout.title}")
     return read

@@ -61,9 +61,9 @@ class Layout(Construct):  # type: ignore[misc]
     def _parse_tags(self, stream: BytesIO) -> dict[str, Any]:
         """Reads tagged fields as Kafka's generated readers do.
 
-        Kafka's readers accept tags in any order and more than once, and the last value counts. They ignore the
-        announced size of a known field. If only other versions declare a tag, this method treats the tag as unknown,
-        but Kafka refuses the message.
+        Kafka's readers accept tags in any order and more than once, and the last value counts. Kafka's readers ignore
+        the announced size of a known field. If only other versions declare a tag, this method treats the tag as
+        unknown, but Kafka refuses the message.
         """
         values: dict[str, Any] = {}
         unknown: list[tuple[int, bytes]] = []

@@ -218,8 +218,9 @@ def _records(  # noqa: C901
 ) -> Iterator[Record]:
     """Yields the records of a format 2 batch.
 
-    This is the hot loop. Varints of one and two bytes are decoded inline, and each record is validated once, at its
-    end. Varints are zigzag: the encoding of a length or offset delta that is not negative is twice the number.
+    Reading a log spends most of its time in this loop. Varints of one and two bytes are decoded inline, and each record
+    is validated once, at its end. Varints are zigzag: the encoding of a length or offset delta that is not negative is
+    twice the number.
     """
     base_offset = batch.base_offset
     offset = base_offset

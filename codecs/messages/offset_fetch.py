@@ -4,7 +4,8 @@ v0 reads from ZooKeeper; v1 from Kafka; v2 null topics ask for all, top-level er
 v4 replies before throttling (KIP-219); v5 leader epoch (KIP-320); v6 flexible (KIP-482); v7 require stable (KIP-447);
 v8 many groups at once (KIP-709); v9 member id and epoch (KIP-848); v10 topic ids in place of names.
 
-Kafka's schema has two sets of topic structs, for v0-7 and for v8 on. Both have the same layout, so this module has one.
+Kafka's schema has two sets of topic structs, for v0-7 and for v8 on. Both sets have the same layout, so this module has
+one set.
 
 A reply may contain thousands of partitions, and most have not changed since the last reply. `start_topics` and the
 functions after it build a reply from cached parts.

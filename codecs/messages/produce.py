@@ -127,7 +127,8 @@ def acks_of(version: int, head: bytes) -> int | None:
     Acks follow the transactional id (from v3 on, compact from v9 on), so a few bytes are enough for nearly all clients.
 
     Args:
-        version: the request's API version. A version newer than the declared ones is read as the newest.
+        version: the request's API version. A version newer than the declared versions is read as the newest declared
+            version.
         head: the first bytes of the *body*.
 
     Returns:
