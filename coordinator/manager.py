@@ -81,7 +81,8 @@ _COORDINATED = (
     ConsumerMemberSeen,
     ConsumerGroupDescribed,
 )
-"""Events that only the coordinator of a group causes. `OffsetsStored` is one too if the broker stored an offset."""
+"""Events that only the coordinator of a group causes. `OffsetsStored` is such an event too if the broker stored an
+offset."""
 GROUPS_PER_SWEEP_STEP = 100
 """Groups per step of a sweep. Clients' traffic waits for half a millisecond at most during a step."""
 TOPIC_DELETION_SECONDS = 10.0
@@ -96,7 +97,8 @@ class GroupMetadataManager:
             If not, no classic group is ever complete, because other clients may change it unobserved.
         true_hosts: whether DescribeGroups returns the hosts of the members. If not, it returns the hosts that the
             broker reports.
-        max_groups, max_offsets: how many groups and offsets are kept. Further ones are counted in `overflowed`.
+        max_groups, max_offsets: how many groups and offsets are kept. `overflowed` counts the groups and offsets that
+            were not kept.
 
     Attributes:
         log: merges the records of `__consumer_offsets`.
@@ -143,7 +145,7 @@ class GroupMetadataManager:
 
     @property
     def group_metadata_cache(self) -> Mapping[str, Group]:
-        """All groups by id, including Dead ones that only have joins in flight."""
+        """All groups by id, including Dead groups that only have joins in flight."""
         return self._cache.groups
 
     @property
@@ -230,7 +232,7 @@ class GroupMetadataManager:
         return [] if loads else apply(group, _TIME_PASSED, now)
 
     def note_unread_write(self, group_id: str | None, until: float = FOREVER, *, members: bool = True) -> None:
-        """Notes a write that could not be decoded, to this group or to an unknown one.
+        """Notes a write that could not be decoded, to this group or to an unknown group.
 
         The caller notes a write when it is sent to the broker, and again when it has its reply or its connection is
         lost.

@@ -268,7 +268,7 @@ def _seen_topics(keys: Iterable[tuple[str, int]]) -> Iterator[_Topic]:
 
 
 def _keys(base: Mapping[_Key, _Source], wire_offsets: Mapping[_Key, CommittedOffset]) -> list[_Key]:
-    """Returns the keys of all committed offsets: those of the log, and those that only the wire has reported."""
+    """Returns the keys of all committed offsets, which the log contains or only the wire has reported."""
     keys = [*base, *(key for key in wire_offsets if key not in base)]
     if any(offset.offset == DELETED_OFFSET for offset in wire_offsets.values()):
         return [key for key in keys if key not in wire_offsets or wire_offsets[key].offset != DELETED_OFFSET]
@@ -293,7 +293,8 @@ class EncodedFetch:
     def encode(self, groups: Mapping[str, GroupView], names: Mapping[UUID, str]) -> bytes | None:
         """Returns the body of the reply.
 
-        `names`, a result of None and the exceptions have the same meaning as in `EncodedOffsets.encode`.
+        `names` has the topic names by id. The result is None if a needed value is not known. Raises DecodeError if the
+        log contains a value that cannot be decoded.
         """
         parts = [(group_id, encoded.encode(_offsets_of(groups[group_id]), names)) for group_id, encoded in self._groups]
         encoded_topics = [(group_id, topics) for group_id, topics in parts if topics is not None]

@@ -132,9 +132,9 @@ def _described(group: GroupView, version: int, true_hosts: bool) -> DescribedGro
 
 
 def reported_host(member: MemberView | ConsumerMemberView, true_hosts: bool) -> str:
-    """Returns the host of a member, as `describe_groups` explains it.
+    """Returns the host of a member in a reply: the address from which its requests arrive, or the broker's value.
 
-    If the broker has not reported the member's host, the result is the address from which its requests arrive.
+    The result is the host that the broker has reported if `true_hosts` is False and the broker has reported one.
     """
     return member.client_host if true_hosts else member.broker_host or member.client_host
 
@@ -186,8 +186,8 @@ def offset_fetch(
         names: topic names by id. From v10 on, requests name topics by id only.
 
     Returns:
-        The reply, or None if it needs a value that is not known: a topic's name or id, from v5 on a leader epoch, or
-        the offset of a topic whose name is not UTF-8.
+        The reply, or None if the reply needs a value that is not known. Such a value is a topic's name or id, a leader
+        epoch from v5 on, or the offset of a topic whose name is not UTF-8.
     """
     if version < MANY_GROUPS_SINCE:
         group = groups[request.group_id]

@@ -43,7 +43,7 @@ class KnownGeneration:
     """The values that the copy adds to a group's description.
 
     Attributes:
-        generation: the current generation, or during a rebalance the one before it; -1 if it is not known.
+        generation: the current generation, or the previous generation during a rebalance; -1 if it is not known.
         protocol: the protocol of the generation before a rebalance; empty if it is not known.
         leader: the leader of the current generation; empty if it is not known.
     """

@@ -181,7 +181,8 @@ class LogFollower:
     def connection_lost(self, now: float, *, coordinator_loaded: bool = True) -> Iterator[None]:
         """Notes that the connection to the broker was lost. The caller runs the iterator to its end.
 
-        No partition is fresh any longer, and the broker may have restarted. `coordinator_loaded` is as in `begin_load`.
+        No partition is fresh any longer, and the broker may have restarted. `coordinator_loaded` is whether the
+        broker's own coordinator has loaded its partitions; True if the broker cannot be asked.
         """
         self._bypasses.connection_lost([partition for _, partition in self.partitions], now)
         for _, partition in self.partitions:
@@ -254,7 +255,7 @@ class LogFollower:
     def overflowed(self, number: int) -> str:
         """Returns why a partition is too large to be kept, and counts the overflow; empty if it is not too large.
 
-        A partition is too large if it is the largest one and all partitions together exceed a limit.
+        A partition is too large if all partitions together exceed a limit and no other partition is larger.
         """
         cache, log = self._cache, self.partitions.leader_partitions[number].log
         logs = [partition.log for _, partition in self.partitions]

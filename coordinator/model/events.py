@@ -47,7 +47,7 @@ class JoiningMember:
         will_park: whether the join waits at the broker for a generation. False if the broker only issues a member id
             (KIP-394).
         reason: the reason that the client gives (KIP-800).
-        principal: see `Exchange`.
+        principal: the client's user as Kafka writes it; empty if it is not known.
     """
 
     token: str
@@ -127,7 +127,10 @@ class JoinAccepted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberActivity(Event):
-    """The broker accepted a request of this member and generation. `principal`: see `Exchange`."""
+    """The broker accepted a request of this member and generation.
+
+    `principal`: the client's user as Kafka writes it; empty if it is not known.
+    """
 
     member_id: str
     instance_id: str | None
@@ -154,7 +157,7 @@ member_seen = fast_constructor(MemberSeen)
 class Synced(MemberActivity):
     """The broker replied to a sync with the member's assignment.
 
-    `assignments`: the assignments in the request, by member id. Only those of the leader's request count.
+    `assignments`: the assignments in the request, by member id. Only the assignments in the leader's request count.
     """
 
     assignment: bytes
@@ -336,8 +339,9 @@ class ConsumerMemberSeen(Event):
     """The broker accepted a KIP-848 heartbeat. If `epoch` is below 0, the member leaves.
 
     `may_change_group`: whether the broker may have written a record. `is_join`: whether the client asked to join.
-    `principal`: see `Exchange`. `content_hash`: a hash of the heartbeat's fields and its reply; None if the heartbeat
-    joins, leaves or cannot change the group, or if its reply changes the epoch.
+    `principal`: the client's user as Kafka writes it; empty if it is not known. `content_hash`: a hash of the
+    heartbeat's fields and its reply; None if the heartbeat joins, leaves or cannot change the group, or if its reply
+    changes the epoch.
     """
 
     member_id: str
@@ -355,7 +359,8 @@ class ConsumerMemberSeen(Event):
 class ConsumerJoinSent(Event):
     """The first KIP-848 heartbeat of a member was sent to the broker.
 
-    `member_key`: the member id; the request's token if the request has no member id. `principal`: see `Exchange`.
+    `member_key`: the member id; the request's token if the request has no member id. `principal`: the client's user as
+    Kafka writes it; empty if it is not known.
     """
 
     member_key: str
@@ -378,7 +383,7 @@ class ConsumerGroupDescribed(Event):
         assignor: the group's assignor; empty if the broker has no such group.
         has_error_message: whether the reply has an error message.
         members: the member ids, in the order of the reply.
-        as_of: the same as in a `GroupDescribed`.
+        as_of: the number of the group's last change when the request was sent.
     """
 
     assignor: str

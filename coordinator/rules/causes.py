@@ -103,7 +103,7 @@ def _joins_forcing_rebalance(group: Group) -> Iterator[JoinSent]:
 
 
 def _cause_of_join(group: Group, sent: JoinSent, static: StaticMembers | None) -> CauseDetails:
-    """Returns why a join forces a rebalance. `static` has the same meaning as in `Roster.predecessor`."""
+    """Returns why a join forces a rebalance. `static` may have the static members, for a faster search."""
     joining = sent.joining
     member = group.members.get(joining.member_id) or group.overdue.get(joining.member_id)
     cause = _cause_of_new_member(group, joining, static) if member is None else _cause_of_rejoin(group, member, joining)

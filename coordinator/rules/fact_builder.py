@@ -74,7 +74,7 @@ def member_noticed_facts(group: Group, members: Iterable[Member], now: float, re
 
 
 def member_returned_facts(group: Group, members: Iterable[Member], now: float) -> list[Fact]:
-    """Returns the facts of `member_noticed_facts` for those members that a fact has reported as gone."""
+    """Returns the facts of `member_noticed_facts` for the members that a fact has reported as gone."""
     return member_noticed_facts(group, [member for member in members if member.is_reported_gone], now)
 
 

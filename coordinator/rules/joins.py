@@ -44,7 +44,7 @@ HARMLESS_JOIN_ERRORS = frozenset(
 """Errors after which the group is unchanged, or another reply shows the change."""
 
 _STATES_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
-"""States without members. A generation that follows such a state is a new one, even if its number is not higher."""
+"""States without members. A generation that follows such a state is new, even if its number is not higher."""
 
 
 def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
@@ -100,7 +100,7 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     if event.generation < group.generation and event.sent_at < group.generation_at:
         group.pending_joins.remove_join(event.joining.token)
         _contest(group, event.joining)
-        return []  # A reply with a later generation has overtaken this one.
+        return []  # A reply with a later generation has overtaken this reply.
     if group.kind is not GroupKind.CLASSIC and group.members:
         group.pending_joins.remove_join(event.joining.token)
         group.pending_joins.unlogged_members.add_joining(

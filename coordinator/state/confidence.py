@@ -11,7 +11,7 @@ manager checks both. The two methods combine what other modules know to be missi
 - `group_cache`: groups for which verification found a difference, and deletions of topics
 
 The log contains all offsets and all state of groups of the newer protocols. The log does not contain what a classic
-group does between two generations. Only the wire shows those changes, and only if every client uses this sidecar. If
+group does between two generations. Only the wire shows these changes, and only if every client uses this sidecar. If
 clients may bypass this sidecar, the reason is NOT_EXCLUSIVE, which precedes all other reasons of a group.
 """
 

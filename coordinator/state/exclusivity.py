@@ -75,8 +75,8 @@ class Exclusivity:
     def holds(self, at: float) -> bool:
         """Whether the operator's statement can be relied on.
 
-        That is so if the statement is made, no other sidecar forwards requests to the broker, and no client has
-        bypassed this sidecar in the last DOUBT_SECONDS.
+        The statement can be relied on if three conditions hold: the operator has made the statement, no other sidecar
+        forwards requests to the broker, and no client has bypassed this sidecar in the last DOUBT_SECONDS.
         """
         return self.fallback_reason(at) is None
 

@@ -41,7 +41,8 @@ class GroupCache:
         exclusive: whether the operator has confirmed that every client reaches the broker through this sidecar.
         true_hosts: whether replies contain the hosts of the members. If not, they contain the hosts that the broker
             reports.
-        max_groups, max_offsets: how many groups and offsets are kept. Further ones are counted in `overflowed`.
+        max_groups, max_offsets: how many groups and offsets are kept. `overflowed` counts the groups and offsets that
+            were not kept.
 
     Attributes:
         max_metadata_chars: how many characters the metadata of all offsets may have.
@@ -116,8 +117,8 @@ class GroupCache:
     def _bring_up_to_date(self, group: Group) -> None:
         """Applies the unread writes since the last look-up of the group."""
         before = group.completeness.begin_epoch(self.unread_writes.epoch)
-        # An unread DeleteGroups may have deleted an Empty group. It may also have deleted a group that is Dead in the
-        # copy although a reply in flight will show that the group exists.
+        # An unread DeleteGroups may have deleted an Empty group. The request may also have deleted a group that is Dead
+        # in the copy although a reply in flight will show that the group exists.
         deletable = before < self.unread_writes.offsets_epoch and group.state in (DEAD, EMPTY)
         if not deletable and before >= self.unread_writes.members_epoch:
             return

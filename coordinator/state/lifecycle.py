@@ -150,7 +150,7 @@ class Lifecycle:
     def lose_metadata(self, *, kept: bool) -> None:
         """Makes the group Empty, because the log has only offsets of the group and no generation any more.
 
-        `kept` has the same meaning as in `empty_out`.
+        `kept` is whether the broker keeps a group without members and increments its generation.
         """
         self.kind = GroupKind.CLASSIC
         self.report(GroupState.EMPTY)

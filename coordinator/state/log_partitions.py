@@ -33,7 +33,7 @@ class PartitionState(StrEnum):
 
 
 class StaleEpoch(Exception):
-    """A leader epoch is older than the last known one."""
+    """A leader epoch is older than the last known epoch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -199,7 +199,8 @@ class PartitionTable:
     def _leader_term(self, number: int, leader_epoch: int) -> LeaderTerm:
         """Returns the leader term for an epoch.
 
-        An epoch has only one leader. If the epoch differs from the last known one, this broker has taken over.
+        An epoch has only one leader. If the epoch differs from the last known epoch, this broker has taken over the
+        partition.
         """
         last = self._leader_terms.get(number)
         before = last.leader_epoch if last is not None else self._watched.get(number)

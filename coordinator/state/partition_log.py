@@ -25,7 +25,7 @@ _KINDS = frozenset(int(kind) for kind in KeyType)
 _OFFSET_COMMITS = 1  # The key types 0 and 1 are both offset commits.
 _GROUP_METADATA = 2
 _SUFFIX_BYTES = 6
-"""Size in bytes of a partition and of the length of a topic's name. Both follow the group in an offset's key."""
+"""Size in bytes of a partition and of the length of a topic's name. Both fields follow the group in an offset's key."""
 
 Record = tuple[int, int, bytes | None, bytes | None]
 PendingOffset = tuple[int, bytes | None]

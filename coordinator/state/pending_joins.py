@@ -52,7 +52,7 @@ class _LostJoin:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """A description of the group by the broker. It was requested at `asked_at`, and received at `replied_at`."""
+    """A description of the group by the broker, which was requested at `asked_at` and received at `replied_at`."""
 
     state: GroupState
     members: frozenset[str]
