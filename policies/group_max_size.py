@@ -127,23 +127,23 @@ class GroupMaxSize(Policy):
 
     @property
     def error_code(self) -> int:
-        """See Policy."""
+        """The error code in the settings, which a client with a refused JoinGroup gets."""
         return self.settings.error_code
 
     @property
     def error_codes(self) -> frozenset[int]:
-        """See Policy."""
+        """All error codes that a refused client may get: the code in the settings, and the broker's code."""
         return frozenset({self.settings.error_code, int(self.broker_error)})
 
     def max_members(self, group: GroupView) -> int | None:
-        """See Policy. The limit depends on the protocol that the group uses now."""
+        """Returns the limit for the protocol that the group uses now; None if there is no limit."""
         limits = self.limits(group.group_id)
         if group.kind is GroupKind.CLASSIC:
             return limits.classic
         return limits.consumer if group.kind is GroupKind.CONSUMER else None
 
     def judge(self, request: Struct, group: GroupView, principal: str) -> Verdict:
-        """See Policy."""
+        """Returns the verdict on a JoinGroup or a ConsumerGroupHeartbeat."""
         if isinstance(request, ConsumerGroupHeartbeatRequest):
             return self._judge_heartbeat(request, group)
         assert isinstance(request, JoinGroupRequest)
