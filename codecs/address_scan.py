@@ -1,8 +1,8 @@
 """Finds the addresses of brokers in replies of many entries, without decoding the entries.
 
-The client decides how many entries such a reply has. Decoding and encoding one entry takes at least 4 us. Skipping the
-entry takes a tenth of that time. If a reply contains something that Kafka's own brokers do not send, the functions
-raise `NotScannable`, and the caller decodes the reply.
+A client can ask for a reply of any number of entries. Decoding and encoding one entry takes at least 4 us. Skipping an
+entry takes a tenth of that time. If a reply has too many entries, or contains something that Kafka's own brokers do not
+send, the functions raise `NotScannable`, and the caller decodes the reply.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ def rewrite_coordinators(body: bytes, max_entries: int, change: Callable[[bytes]
         change: maps an encoded address (node id, host and port) to its replacement. Called once per distinct address.
 
     Raises:
-        NotScannable: the reply has more than `max_entries` entries, a null array, a very long string or tagged fields,
-            or the body is truncated.
+        NotScannable: the reply has more than `max_entries` entries, a null array, key or host, a very long string, or
+            tagged fields, or the body is truncated.
     """
     known: dict[bytes, bytes] = {}
     parts: list[bytes] = []
@@ -35,7 +35,7 @@ def rewrite_coordinators(body: bytes, max_entries: int, change: Callable[[bytes]
         if count > max_entries:
             raise NotScannable(f"{count} entries")
         for _ in range(count):
-            size, at = _length(body, at)  # Of the key.
+            size, at = _length(body, at)  # The length of the key.
             at += size
             size, stop = _length(body, at + 4)
             stop += size + 4
@@ -63,7 +63,7 @@ def rewrite_coordinators(body: bytes, max_entries: int, change: Callable[[bytes]
 def find_body_tags(body: bytes, max_entries: int, *, topic_ids: bool) -> int:
     """Returns the position of the tagged fields in a body of Produce v9-13.
 
-    The tagged fields contain the addresses. The throttle time is directly before them.
+    The tagged fields contain the addresses of new leaders, and directly follow the throttle time.
 
     Args:
         body: the reply after its header.
@@ -127,7 +127,11 @@ def _tags_end(body: bytes, at: int) -> int:
 
 
 def _uvarint(body: bytes, at: int) -> tuple[int, int]:
-    """Returns an unsigned varint and where it ends. Three bytes are enough for every string and count here."""
+    """Returns an unsigned varint and the position after it.
+
+    Raises NotScannable if the varint has more than three bytes. Three bytes are enough for each string's length, and
+    for a count of up to two million.
+    """
     value = body[at]
     if value < 128:
         return value, at + 1

@@ -1,6 +1,6 @@
 """The table of APIs: the name of each key, which APIs are decoded, and in which versions.
 
-The version ranges are declared with each message. This table only collects them.
+Each module of `messages` declares the versions of its API. This table only collects the APIs.
 """
 
 from collections.abc import Mapping
@@ -149,7 +149,7 @@ def api_name(key: int) -> str:
 
 @dataclass(frozen=True)
 class Api:
-    """An API that is decoded."""
+    """An API whose requests and replies this package can decode and encode."""
 
     key: ApiKey
     name: str
@@ -158,11 +158,11 @@ class Api:
 
     @property
     def versions(self) -> range:
-        """The versions that the declaration covers."""
+        """The versions that this package can decode."""
         return self.response.VERSIONS
 
     def flexible(self, version: int) -> bool:
-        """Whether bodies and the request header have tagged fields. For reply headers see `HEADER_FLEXIBLE`."""
+        """Whether bodies and the request header have tagged fields. For reply headers see `Struct.HEADER_FLEXIBLE`."""
         return version >= self.response.FLEXIBLE
 
 

@@ -1,8 +1,8 @@
 """Decompresses bytes in each of Kafka's compression codecs, within a size limit.
 
-The standard library's zlib decompresses gzip. cramjam decompresses snappy, lz4 blocks and zstd, in one wheel. No codec
-may write more than the limit, whatever size the input announces. Each codec writes into a buffer of known size, or
-reports the decompressed size before it starts.
+The standard library's zlib decompresses gzip. cramjam decompresses snappy, lz4 blocks and zstd, in one wheel. No result
+is larger than the limit, whatever size the input announces. zlib stops at a given size. cramjam writes lz4 and zstd
+into a buffer of known size, and reports the decompressed size of snappy before it decompresses.
 """
 
 import zlib
@@ -14,7 +14,8 @@ from group_sidecar.codecs.errors import DecodeError
 
 MAX_DECOMPRESSED_BYTES = 64 << 20
 """Largest decompressed size of one batch, in bytes. Brokers append no batch larger than ``message.max.bytes`` (default
-1 MiB). The limit leaves room for batches of several MiB that compress well. One such batch is in memory at a time."""
+1 MiB). The limit leaves room for batches of several MiB that compress well. Only one decompressed batch is in memory at
+a time."""
 
 XERIAL_MAGIC = b"\x82SNAPPY\0"
 XERIAL_HEADER_BYTES = 16
@@ -120,8 +121,9 @@ def _lz4(data: bytes, limit: int) -> bytes:
     """Decompresses an LZ4 frame block by block (https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md).
 
     Java clients up to 0.9 computed the header's checksum over the wrong bytes, and brokers keep this error in message
-    format 0 (KAFKA-3160). Libraries refuse such frames, so this function parses the frame itself. It ignores the
-    frame's checksums, because the batch's own CRC covers the content. It refuses linked blocks, as Kafka's reader does.
+    format 0 (KAFKA-3160). Libraries refuse such frames, so this function parses the frame itself. This function ignores
+    the frame's checksums, because the batch's own CRC covers the content. Like Kafka's reader, it refuses linked
+    blocks.
     """
     if not data.startswith(LZ4_MAGIC):
         raise _damaged(Codec.LZ4, "no LZ4 frame")

@@ -3,8 +3,9 @@
 v1 adds owned partitions (KIP-429), v2 the generation of the owned partitions (KIP-792), v3 the rack (KIP-881). The
 assignment is the same in all versions.
 
-The bytes start with a version of their own, which no broker negotiates. A version above the last known one is read as
-the last known one, and bytes after the known fields are ignored, as in Kafka's class ``ConsumerProtocol``.
+The bytes begin with their own version number. Clients and brokers do not negotiate this version. A version above the
+last known version is read as the last known version. Bytes after the known fields are ignored. Kafka's class
+``ConsumerProtocol`` does both as well.
 """
 
 from typing import ClassVar, TypeVar
@@ -29,7 +30,10 @@ class TopicPartition(Struct):
 
 @struct
 class ConsumerProtocolSubscription(Struct):
-    """A member's subscription: the metadata of its JoinGroup. `generation_id` belongs to `owned_partitions`."""
+    """A member's subscription, which is the metadata in its JoinGroup.
+
+    `generation_id` is the generation in which the member got its `owned_partitions`.
+    """
 
     VERSIONS: ClassVar[range] = range(0, 4)
 

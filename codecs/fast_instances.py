@@ -18,7 +18,7 @@ T = TypeVar("T")
 def mutable_twin(cls: type[Any]) -> type[Any]:
     """Returns a copy of `cls`, a frozen dataclass with slots, that is mutable and has no `__init__`.
 
-    The copy must have the same bases, so it appears among the subclasses of these bases.
+    The copy has the same bases as `cls`, so `__subclasses__` of these bases lists the copy too.
     """
     plain = {name: getattr(object, name) for name in ("__init__", "__setattr__", "__delattr__")}
     return type(cls.__name__, cls.__bases__, {"__slots__": cls.__slots__, **plain})

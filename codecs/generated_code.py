@@ -1,9 +1,9 @@
 """Compiles the layout of a message into plain functions that read and write the message.
 
-The source is generated and executed as in the standard library's `dataclasses`. Consecutive fields of fixed size are
-one `struct` call. In a reader, this call also covers the length that follows the fields, or the first byte of a compact
-length. A reader usually reads a whole array of structs with only such fields in one call. The code of nested structs is
-inlined.
+A layout (`layouts.Layout`) can read and write the same bytes, but is about 20 times as slow. The source is generated
+and executed as in the standard library's `dataclasses`. Consecutive fields of fixed size are one `struct` call. In a
+reader, this call also covers the length that follows the fields, or the first byte of a compact length. A reader
+usually reads a whole array of structs with only such fields in one call. The code of nested structs is inlined.
 
 A function that meets an unexpected value raises one of `READ_FAILURES` or `WRITE_FAILURES`. The caller then uses the
 layout, which reports the error or handles a rare valid value, such as a string that is not UTF-8.
@@ -37,7 +37,7 @@ class Reader(Protocol):
     """Reads the instance at position `at`, and returns the instance and its end. `left`: maximum number of elements."""
 
     def __call__(self, data: bytes, at: int, left: int = ..., /) -> tuple[Any, int]:
-        """See Reader."""
+        """Reads one instance."""
 
 
 Writer = Callable[[Any], bytes]
@@ -206,7 +206,10 @@ class _ReaderSource(_GeneratedFunction):
         self.add(f"{target} = tuple({items})")
 
     def _fixed_size_structs(self, element: Layout, items: str, item: str) -> None:
-        """Adds code for structs of fixed size. It runs if the array is complete and no struct has tagged fields."""
+        """Adds code that reads all structs of an array, which have only fields of fixed size, in one call.
+
+        The code runs if the array is complete and no struct has tagged fields.
+        """
         codes = [_code(each) if isinstance(each, wire.FixedSize) else "16s" for each in element.plain.values()]
         row = struct.Struct(">" + "".join(codes) + "x" * element.flexible)
         self.add(f"end = at + n * {row.size}")
@@ -222,11 +225,10 @@ class _ReaderSource(_GeneratedFunction):
             self.add("at = end")
 
     def _read_length_code(self, code: str) -> None:
-        """Adds code that reads all pending fields, and then a length into `n`.
+        """Adds code that reads all pending fields of fixed size, and then a length into `n`.
 
-        For a compact length, `n` gets only the first byte.
-
-        `at` moves past the length, but not past that first byte.
+        For a compact length (code B), `n` gets only the first byte, and `at` stays at that byte. For any other length,
+        `at` moves past the length.
         """
         self.fixed_fields.append((code, "n"))
         self._flush(stay=code == "B")
@@ -317,15 +319,15 @@ class _WriterSource(_GeneratedFunction):
 
 
 def generated_source(layout: Layout) -> str:
-    """Returns the source of the reader and the writer, for a human reader."""
+    """Returns the source of the generated reader and writer, for a person who wants to read the source."""
     return "\n".join((*_ReaderSource(layout).lines, "", *_WriterSource(layout).lines))
 
 
 def compile_reader(layout: Layout) -> Reader:
     """Returns the reader of a layout.
 
-    The reader raises one of `READ_FAILURES` if the caller has to use the layout. It raises ElementLimitExceeded if the
-    message has too many elements.
+    The reader raises one of `READ_FAILURES` if the caller has to use the layout. The reader raises ElementLimitExceeded
+    if the message has too many elements.
     """
     read: Reader = _ReaderSource(layout).function(f"read_{layout.title}")
     return read
@@ -345,8 +347,8 @@ def _uuid(raw: bytes) -> UUID:
 def _uvarint(data: bytes, at: int) -> tuple[int, int]:
     """Returns an unsigned varint of more than one byte, and where it ends.
 
-    Bits above the 32nd are kept. A length with such bits exceeds the data, so the reader fails. The layout, which is
-    then used, drops these bits.
+    Bits above the 32nd are kept. A length with such bits exceeds the data, so the reader fails. The caller then uses
+    the layout, which drops these bits.
     """
     value = data[at] & 0x7F
     for shift in range(7, 7 * wire.MAX_UVARINT_BYTES, 7):
@@ -380,10 +382,11 @@ _READER_NAMES = {
     "unpack": struct.unpack_from,
 }
 _WRITER_NAMES: dict[str, Any] = {"Odd": wire.WireError, "pack": struct.pack}
+# `null_*` is the encoding of null. `short_*` has the encodings of the lengths below 127. `long_*` encodes any length.
 for (
     _each,
     _read_length_code,
-) in _LENGTH_CODES.items():  # `null`: null. `short`: lengths below 127, the usual ones. `long`: any other length.
+) in _LENGTH_CODES.items():
     _WRITER_NAMES |= {
         f"null_{_read_length_code}": _length(_each, -1),
         f"long_{_read_length_code}": partial(_length, _each),

@@ -29,7 +29,7 @@ _REQUEST_START = struct.Struct(">hhih")
 """API key, API version, correlation id, and the length of the client id."""
 _START, _unpack_start = _REQUEST_START.size, _REQUEST_START.unpack_from
 MAX_HEADER_TAGS = 1_000
-"""Maximum number of tagged fields in a header. Reading one takes 1 us. Kafka's own clients send none."""
+"""Maximum number of tagged fields in a header. Reading a field takes 1 us. Kafka's own clients send none."""
 REPLY_HEAD = struct.Struct(">ii")
 """Frame length, correlation id."""
 

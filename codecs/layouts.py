@@ -1,8 +1,8 @@
-"""The construct of one struct in one version: reads and writes the struct field by field.
+"""A layout: reads and writes one struct in one version, field by field, with the library construct.
 
-The layout is the reference. Group traffic uses the functions of `group_sidecar.codecs.generated_code`, which are
-generated from the layout. If a generated function fails, the layout reads or writes the message again, and its error
-contains the path of the field.
+The layout is the reference. `group_sidecar.codecs.generated_code` generates faster functions from the layout, and
+`group_sidecar.codecs.schema` uses these functions first. If a generated function fails, the layout reads or writes the
+message again. The layout's error contains the path of the field.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ _TAG = itemgetter(0)
 
 
 class Layout(Construct):  # type: ignore[misc]
-    """Bytes to an instance of `cls` and back.
+    """Converts bytes to an instance of `cls`, and an instance to bytes.
 
     Attributes:
         title: struct and version, for instance ``HeartbeatRequest_v4``.
@@ -61,9 +61,9 @@ class Layout(Construct):  # type: ignore[misc]
     def _parse_tags(self, stream: BytesIO) -> dict[str, Any]:
         """Reads tagged fields as Kafka's generated readers do.
 
-        Kafka's readers accept tags in any order and more than once, and the last value counts. They ignore the
-        announced size of a known field. A tag that only other versions declare counts as unknown here, but Kafka
-        refuses it.
+        Kafka's readers accept tags in any order and more than once, and the last value counts. Kafka's readers ignore
+        the announced size of a known field. If only other versions declare a tag, this method treats the tag as
+        unknown, but Kafka refuses the message.
         """
         values: dict[str, Any] = {}
         unknown: list[tuple[int, bytes]] = []

@@ -1,10 +1,10 @@
-"""Encodes many offsets at once: keys in the offsets topic, and rows of an OffsetFetch reply, column by column.
+"""Encodes many offsets at once: keys in the offsets topic, and rows of an OffsetFetch reply.
 
-`offsets_topic.key_suffix`, `offsets_topic.decode_offset_value` and `offset_fetch.encode_partition` handle one offset.
-The functions here do the same for thousands of offsets of one length.
+A row is the encoding of one partition. `offsets_topic.key_suffix`, `offsets_topic.decode_offset_value` and
+`offset_fetch.encode_partition` handle one offset. The functions here do the same for thousands of offsets.
 
-If all rows have one length, a byte position is the same column in each row. One slice copies the whole column. This
-takes a hundredth of the time per partition that the functions for one offset take.
+The functions here need rows of equal length. The bytes at one position of all rows then form a column, and one slice
+assignment copies a whole column. A partition takes a hundredth of the time that the functions for one offset need.
 """
 
 import struct as packing
@@ -59,7 +59,7 @@ def indexes_in_suffixes(key_suffixes: Sequence[bytes]) -> bytes:
 
 
 def encode_uniform_rows(version: int, indexes: bytes, values: Sequence[Any]) -> bytes | None:
-    """Returns the rows of a reply without errors, or None if the values do not have one form.
+    """Returns the encoded partitions of a reply without errors, or None if the values differ in form.
 
     Args:
         version: the reply's version.

@@ -3,9 +3,10 @@
 The module encodes and decodes every key, and the values that `offsets_topic_values` declares. The readers that run once
 per record are written by hand.
 
-A key is an int16 type and the key's fields in the plain form. The group id is the first field of every key. A value is
-an int16 version and the value's fields. A record without a value is a tombstone, which the caller handles. Bytes after
-the known fields are ignored, as in Kafka's ``GroupCoordinatorRecordSerde``.
+A key is an int16 type and the key's fields. The fields have the plain form, not the compact form of KIP-482. The group
+id is the first field of every key. A value is an int16 version and the value's fields. A record without a value is a
+tombstone, which the caller handles. Bytes after the known fields are ignored, as in Kafka's
+``GroupCoordinatorRecordSerde``.
 """
 
 import struct as packing
@@ -43,7 +44,7 @@ T = TypeVar("T", bound=Struct)
 
 
 class KeyType(IntEnum):
-    """The type of a record (Kafka class ``CoordinatorRecordType``). Types 9 and 18 were removed early."""
+    """The type of a record (Kafka class ``CoordinatorRecordType``). Kafka has removed the types 9 and 18."""
 
     LEGACY_OFFSET_COMMIT = 0
     OFFSET_COMMIT = 1
@@ -140,7 +141,7 @@ KEYS: dict[KeyType, type[Key]] = {
 """The class of each type's key. All other types have a `GroupKey`."""
 
 VALUES: dict[KeyType, type[Struct]] = {
-    # Kafka 0.8.2 wrote this type, with values of version 0. Brokers before 4.0 read it like any other type.
+    # Kafka 0.8.2 wrote LEGACY_OFFSET_COMMIT with values of version 0. Brokers before 4.0 still read such records.
     KeyType.LEGACY_OFFSET_COMMIT: OffsetCommitValue,
     KeyType.OFFSET_COMMIT: OffsetCommitValue,
     KeyType.GROUP_METADATA: GroupMetadataValue,

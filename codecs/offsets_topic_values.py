@@ -141,8 +141,9 @@ class ConsumerGroupMemberMetadataValue(Struct):
 def classic_metadata(member: ConsumerGroupMemberMetadataValue) -> ClassicMemberMetadata | None:
     """Returns the JoinGroup contents of a classic member, or None for a member of the consumer protocol.
 
-    Kafka's generated class has an empty struct as this tag's default, not null. A varint precedes the struct: 0 for
-    null, 1 otherwise. A member without the tag is therefore a classic one. Raises DecodeError if the tag is damaged.
+    A member without the tag is a classic member, because the tag's default in Kafka's generated class is an empty
+    struct, not null. In the tag, a varint precedes the struct: 0 for null, 1 otherwise. Raises DecodeError if the tag
+    is damaged.
     """
     raw = dict(member.unknown_tags).get(CLASSIC_MEMBER_METADATA_TAG)
     if raw is None:
@@ -204,7 +205,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Struct):
 
 @struct
 class ConsumerGroupRegularExpressionValue(Struct):
-    """The topics that a regular expression matched, the metadata version, and the time in milliseconds."""
+    """The topics that match a regular expression, and the cluster metadata's version and the time (ms) of the match."""
 
     VERSIONS: ClassVar[range] = range(1)
     FLEXIBLE: ClassVar[int] = 0

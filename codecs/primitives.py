@@ -1,11 +1,11 @@
-"""The wire's primitive types as small bounded constructs, in their plain and their compact form (KIP-482).
+"""Kafka's primitive types for the library construct, in their plain and their compact form (KIP-482).
 
-construct's own VarInt is unbounded, and its Prefixed and Array are too slow for group traffic. The subclasses here
-replace them. No reader reads past its input, and no reader allocates memory for bytes that are not there.
+The classes here replace three classes of the library: VarInt, which is unbounded, and Prefixed and Array, which are too
+slow for group traffic. No reader reads past its input, and no reader allocates memory for bytes that are not there.
 
 These readers accept the same bytes, with the same values, as Kafka's generated readers and its classes
-``ByteBufferAccessor`` and ``ByteUtils``. This includes bytes that no client writes: a request that only the broker can
-read would pass every policy.
+``ByteBufferAccessor`` and ``ByteUtils``. So these readers also accept bytes that no Kafka client writes. If only the
+broker could read a request, the request would pass every policy.
 """
 
 import re
@@ -26,11 +26,11 @@ MAX_STRING_BYTES = 0x7FFF
 """Kafka's limit for strings. The limit holds in the compact form too, although its length could be larger."""
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-"""An encoded surrogate, which is invalid UTF-8. Java replaces it by one U+FFFD, Python by two or three."""
+"""An encoded surrogate, which is invalid UTF-8. Java decodes a surrogate as one U+FFFD, Python as two or three."""
 
 
 class WireError(ConstructError):  # type: ignore[misc]
-    """The bytes do not contain a valid value, or the value cannot be encoded. The enclosing message adds the path."""
+    """The bytes contain no valid value, or the value cannot be encoded. `layouts.Layout` adds the path of the field."""
 
 
 def read_exact(stream: BytesIO, length: int) -> bytes:
@@ -42,7 +42,7 @@ def read_exact(stream: BytesIO, length: int) -> bytes:
 
 
 def _bytes_left(stream: BytesIO) -> int:
-    """Returns how many bytes are unread. `getbuffer` would copy all of them."""
+    """Returns how many bytes are unread. `stream.getbuffer()` would copy all bytes of the stream."""
     at = stream.tell()
     end = stream.seek(0, SEEK_END)
     stream.seek(at)
@@ -204,7 +204,7 @@ class _LengthPrefixed(Construct, ABC):  # type: ignore[misc]
 
 
 class SizedBytes(_LengthPrefixed):
-    """bytes, nullable bytes and their compact forms. Records are opaque bytes here."""
+    """The types bytes and nullable bytes, plain or compact, and records, which are opaque bytes here."""
 
     def _read(self, stream: BytesIO, length: int) -> bytes:
         return read_exact(stream, length)
@@ -271,7 +271,7 @@ class Uuid(Construct):  # type: ignore[misc]
 
 
 class NullableStruct(Construct):  # type: ignore[misc]
-    """A struct after one byte: -1 for null, 1 for present (KIP-893)."""
+    """A nullable struct (KIP-893). One byte precedes the struct: -1 for null, 1 for present."""
 
     def __init__(self, inner: Construct) -> None:
         super().__init__()
@@ -290,7 +290,7 @@ class NullableStruct(Construct):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class WireType:
-    """One Kafka type. `make` returns its construct for (compact, nullable)."""
+    """One Kafka type. `make` returns the construct that reads and writes the type, for (compact, nullable)."""
 
     name: str
     make: Callable[[bool, bool], Construct]

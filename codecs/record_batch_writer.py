@@ -25,7 +25,7 @@ _UNCOUNTED_BYTES = 12
 """Size in bytes of the offset and the length field. The length does not include these bytes."""
 _MAGIC = 2
 _GZIP_LEVEL = 1
-"""Lines of JSON shrink to a tenth at the lowest level. The highest level takes five times as long for little gain."""
+"""The lowest level shrinks lines of JSON to a tenth. The highest level takes five times as long for little gain."""
 _GZIP = zlib.MAX_WBITS | 16
 
 

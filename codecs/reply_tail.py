@@ -1,9 +1,9 @@
-"""Finds the end of a reply that carries the addresses of nodes after all its other fields.
+"""Finds the tail of a reply: the addresses of nodes that follow all other fields of the reply.
 
-Fetch, ShareFetch, ShareAcknowledge and DescribeQuorum carry the addresses there. A Fetch reply may have 100 MB of
-records before the addresses. `TailSearch` skips these fields piece by piece, as the reply arrives, and keeps no bytes.
+The replies of Fetch, ShareFetch, ShareAcknowledge and DescribeQuorum have a tail. A Fetch reply may have 100 MB of
+records before its tail. `TailSearch` skips the fields before the tail as they arrive, and keeps no bytes.
 
-The layouts describe how many bytes each field takes, and nothing else. The names are Kafka's.
+A `SizedLayout` lists only how many bytes each field takes, in contrast to `layouts.Layout`.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ MAX_VARINT_BYTES: Final = 5
 
 
 class TailProgram:
-    """A layout as a list of steps, which `TailSearch` follows.
+    """A `SizedLayout` as a list of steps, which `TailSearch` follows.
 
     Attributes:
         steps: the kind of each step.
@@ -98,7 +98,7 @@ class TailProgram:
 
 
 class TailSearch:
-    """Searches one reply.
+    """Searches one reply for its tail.
 
     Args:
         program: the layout of the reply.
@@ -106,7 +106,7 @@ class TailSearch:
 
     Attributes:
         left: how many bytes of the reply were not skipped.
-        found: whether exactly the tail is left: the addresses and what follows them.
+        found: whether exactly the tail is left: the addresses and the fields that follow the addresses.
     """
 
     def __init__(self, program: TailProgram, size: int) -> None:

@@ -1,7 +1,7 @@
-"""The ends of replies that carry the addresses of nodes after all their other fields.
+"""The tails of replies: the addresses of nodes that follow all other fields of a reply.
 
-`reply_tail` finds where these ends begin. Fetch (1) v16-18 has the addresses of new leaders in a tagged field
-(KIP-951). ShareFetch (78) and ShareAcknowledge (79) have them in a plain field (KIP-932). DescribeQuorum (55) v2 has
+`reply_tail` finds where a tail begins. Fetch (1) v16-18 has the addresses of new leaders in a tagged field (KIP-951).
+ShareFetch (78) and ShareAcknowledge (79) have these addresses in a plain field (KIP-932). DescribeQuorum (55) v2 has
 the listeners of controllers (KIP-853).
 """
 
@@ -10,7 +10,9 @@ from group_sidecar.codecs.primitives import INT32, STRING, UINT16
 from group_sidecar.codecs.schema import Array, Struct, response, struct, wire_field
 
 TAIL_VERSION = 16
-"""The version in which all tails are decoded and encoded. Their fields have not changed since."""
+"""The version in which all tails are declared. 16 is the first version of Fetch with a tail.
+
+The fields of a tail are the same in every version that `reply_tail.TAIL_LAYOUTS` contains, so one version is enough."""
 
 
 @response(key=1, versions=(TAIL_VERSION, TAIL_VERSION), flexible=12)

@@ -33,7 +33,7 @@ from group_sidecar.codecs.layouts import Layout
 from group_sidecar.codecs.primitives import COMPACT, INT, NullableStruct, SizedArray, WireType
 
 FOREVER = 0x7FFF
-"""As `until`, this value means every version from `since` on."""
+"""As `until`, this value means every version from `since` on. As `flexible`, it means that no version is flexible."""
 
 Tag = tuple[int, bytes]
 T = TypeVar("T", bound="Struct")
@@ -53,7 +53,7 @@ class Struct:
     VERSIONS: ClassVar[range] = range(0)
     FLEXIBLE: ClassVar[int] = FOREVER
     HEADER_FLEXIBLE: ClassVar[int] = FOREVER
-    """First version whose *header* has tagged fields. It differs from FLEXIBLE only for ApiVersions replies."""
+    """First version whose *header* has tagged fields, which is FLEXIBLE for all messages but ApiVersions replies."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,9 +88,10 @@ def wire_field(
     tag: int | None = None,
     default: Any = dataclasses.MISSING,
 ) -> Any:
-    """Declares a field, present in versions `since` to `until` (both included), nullable from version `nullable` on.
+    """Declares a field of versions `since` to `until`, nullable in versions `nullable` to `nullable_until`.
 
-    With `tag`, the field is a tagged field (KIP-482) and is written only if it differs from its default.
+    The first and the last version of each range are included. With `tag`, the field is a tagged field (KIP-482) and is
+    written only if it differs from its default.
     """
     spec = FieldSpec(kind=kind, since=since, until=until, nullable=nullable, nullable_until=nullable_until, tag=tag)
     return dataclasses.field(default=default, metadata={"spec": spec})
@@ -150,9 +151,10 @@ _layouts: dict[tuple[type[Struct], int, bool], Layout] = {}
 _readers: dict[tuple[type[Struct], int], Reader] = {}
 _writers: dict[tuple[type[Struct], int], Writer] = {}
 _NEEDS_LAYOUT = KeyError, *READ_FAILURES
-"""Exceptions that mean that the reader is not compiled yet, or that the layout has to decode the message."""
+"""Exceptions after which `_read` compiles the reader, or decodes the message with the layout."""
 MAX_LAYOUT_BYTES = 2_048
-"""Maximum size of a message that the layout decodes if elements are bounded. Decoding takes up to 23 us per byte."""
+"""Maximum size of a message that the layout decodes if the caller gives `max_elements`, because the layout takes up to
+23 us per byte."""
 
 
 def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
@@ -194,12 +196,12 @@ def decode_start(cls: type[T], version: int, data: bytes, max_elements: int = NO
         cls: the message class.
         version: the message's version.
         data: the body.
-        max_elements: maximum number of elements in all arrays and tagged fields together. Each takes about 1 us.
+        max_elements: maximum number of elements in all arrays and tagged fields together. An element takes about 1 us.
 
     Raises:
         DecodeError: bytes are missing or not valid in this version, or the version is not declared.
-        TooManyElements: there are more than `max_elements` elements, or the elements are bounded and a message of more
-            than `MAX_LAYOUT_BYTES` needs the layout, which is 20 times as slow.
+        TooManyElements: there are more than `max_elements` elements. Or the caller gave `max_elements`, and a message
+            of more than `MAX_LAYOUT_BYTES` bytes needs the layout, which is 20 times as slow as the generated reader.
     """
     try:
         message, end = _readers[cls, version](data, 0, max_elements)

@@ -1,6 +1,6 @@
 """The copy of the broker's group coordinator (Kafka's GroupMetadataManager).
 
-The package does no I/O and reads no clock. Callers pass events and the current time in. They get facts and views back.
+The package does no I/O and reads no clock. Callers pass events and the current time in, and get facts and views back.
 The package imports the codecs, but no sockets, policies or metrics.
 
 - `model/`: the events that change the copy, the facts that it reports, and read-only views of its state

@@ -37,9 +37,9 @@ def fallback_reason(
 ) -> FallbackReason | None:
     """Returns why a request may not be answered from the copy; None if it may be answered.
 
-    `added` is whether the broker does not support this version of the request. In that case the sidecar itself
-    determines the operations that the client may perform on a group. If brokers differ in such a version, the newest
-    broker is the reference.
+    `added` is whether the sidecar has added this version of the API, because the broker does not support it. For an
+    added version, the sidecar itself determines the operations that the client may perform on a group. If brokers
+    answer such a version differently, the newest broker is the reference.
     """
     if isinstance(request, ListGroupsRequest):
         return (
@@ -49,7 +49,7 @@ def fallback_reason(
         )
     groups = groups_of(request, version)
     if not added and len(set(groups)) < len(groups):
-        return FallbackReason.VERSION  # Brokers before 2.0 answer once if a group is named twice.
+        return FallbackReason.VERSION  # If a request names a group twice, brokers before 2.0 answer once.
     if isinstance(request, OffsetFetchRequest):
         return _of_offsets(request, version, manager, at)
     if isinstance(request, ConsumerGroupDescribeRequest):

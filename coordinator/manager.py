@@ -82,7 +82,8 @@ _COORDINATED = (
     ConsumerMemberSeen,
     ConsumerGroupDescribed,
 )
-"""Events that only the coordinator of a group causes. `OffsetsStored` is one too if the broker stored an offset."""
+"""Events that only the coordinator of a group causes. `OffsetsStored` is such an event too if the broker stored an
+offset."""
 GROUPS_PER_SWEEP_STEP = 100
 """Groups per step of a sweep. Clients' traffic waits for half a millisecond at most during a step."""
 TOPIC_DELETION_SECONDS = 10.0
@@ -97,7 +98,8 @@ class GroupMetadataManager:
             If not, no classic group is ever complete, because other clients may change it unobserved.
         true_hosts: whether DescribeGroups returns the hosts of the members. If not, it returns the hosts that the
             broker reports.
-        max_groups, max_offsets: how many groups and offsets are kept. Further ones are counted in `overflowed`.
+        max_groups, max_offsets: how many groups and offsets are kept. `overflowed` counts the groups and offsets that
+            were not kept.
 
     Attributes:
         log: merges the records of `__consumer_offsets`.
@@ -144,7 +146,7 @@ class GroupMetadataManager:
 
     @property
     def group_metadata_cache(self) -> Mapping[str, Group]:
-        """All groups by id, including Dead ones that only have joins in flight."""
+        """All groups by id, including Dead groups that only have joins in flight."""
         return self._cache.groups
 
     @property
@@ -154,7 +156,7 @@ class GroupMetadataManager:
 
     @property
     def exclusivity(self) -> Exclusivity:
-        """Whether the log confirms that every client reaches the broker through this sidecar."""
+        """The operator's statement that all clients reach the broker through this sidecar, and evidence against it."""
         return self._cache.exclusivity
 
     @property
@@ -203,7 +205,7 @@ class GroupMetadataManager:
         Members whose sessions must have expired become overdue. The caller runs a sweep every few seconds.
         """
         if not self._cache.exclusive:
-            # The log contains the effects of these lost writes by now.
+            # The log contains the effects of the lost writes whose histories end here.
             while self._cache.unseen_history.end_before(now, GROUPS_PER_SWEEP_STEP):
                 yield []
         if bypassed := self._bypasses.due(now):
@@ -231,7 +233,7 @@ class GroupMetadataManager:
         return [] if loads else apply(group, _TIME_PASSED, now)
 
     def note_unread_write(self, group_id: str | None, until: float = FOREVER, *, members: bool = True) -> None:
-        """Notes a write that could not be decoded, to this group or to an unknown one.
+        """Notes a write that could not be decoded, to this group or to an unknown group.
 
         The caller notes a write when it is sent to the broker, and again when it has its reply or its connection is
         lost.
@@ -275,8 +277,9 @@ class GroupMetadataManager:
         All that this copy knows from the wire may be outdated, so the broker or the log has to confirm it.
         """
         self._cache.exclusivity.is_shared = False
-        self.note_unread_write(None)  # Begins a new epoch, for the groups that became known since `begin_sharing`.
-        for _ in range(2):  # Ends both unread writes, the one of `begin_sharing` and the one above.
+        # This unread write also puts the groups in doubt that became known since `begin_sharing`.
+        self.note_unread_write(None)
+        for _ in range(2):  # Ends both unread writes: the one that `begin_sharing` noted, and the one above.
             self.note_unread_write(None, until)
 
     def note_topic_deletion(self, now: float) -> None:
@@ -397,11 +400,11 @@ class GroupMetadataManager:
 
     @property
     def note_count(self) -> int:
-        """How often the copy has noted a group with unseen history. The `as_of` of a listing is compared with it."""
+        """How often the copy has noted a group with unseen history. `GroupsListed.as_of` is such a number."""
         return self._cache.unseen_history.note_count
 
     def changes_of(self, group_id: str) -> tuple[int, int]:
-        """Returns the numbers of the last changes of a group and of its offsets, with which `as_of` is compared."""
+        """Returns the numbers of the last changes of a group and of its offsets, as in `Exchange.as_of`."""
         return self._cache.changes_of(group_id)
 
     def view(self, group_id: str, now: float, occupancy: Occupancy = NO_OCCUPANCY) -> GroupView:

@@ -1,6 +1,6 @@
 """Policies: the rules that refuse requests. Only a policy that an operator has switched on refuses a client.
 
-A policy gets a request and a view of its group, and returns a verdict. It does no I/O and keeps no state.
+A policy gets a request and a view of its group, and returns a verdict. A policy does no I/O and keeps no state.
 
 - `policy`, `verdicts`: the base class of policies, and the verdicts
 - `all_policies`: the list of policies

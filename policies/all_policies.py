@@ -1,4 +1,4 @@
-"""The list of all policies, one line for each. Policies judge in this order."""
+"""The list of all policies, one line for each. Policies judge in the order of the list."""
 
 from group_sidecar.policies.group_max_size import GroupMaxSize
 from group_sidecar.policies.offset_metadata_max_bytes import OffsetMetadataMaxBytes

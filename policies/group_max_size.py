@@ -6,9 +6,10 @@
 | PreparingRebalance | the caller is already parked, or fewer members than the limit are parked |
 | CompletingRebalance, Stable | the caller is a member, or there are fewer members than the limit |
 
-The table is Kafka's GroupCoordinator.acceptJoiningMember (since 4.0 GroupMetadataManager.acceptJoiningMember). As in
-Kafka, members with a pending id (KIP-394) do not count. A static member that rejoins without its member id is not
-recognised, so a full group refuses it.
+The table is Kafka's GroupCoordinator.acceptJoiningMember (since 4.0 GroupMetadataManager.acceptJoiningMember). The
+caller is the client that asks to join. A member is parked while the broker holds back the reply to the member's join.
+As in Kafka, members with a pending id (KIP-394) do not count. If a static member rejoins without its member id, the
+rule does not recognise the member, so a full group refuses the join.
 
 A consumer group has one rule in all states, GroupMetadataManager.throwIfConsumerGroupIsFull: the caller is a member, or
 there are fewer members than the limit. The rule also holds for classic members of a consumer group.
@@ -120,29 +121,29 @@ class GroupMaxSize(Policy):
 
     def __init__(self, settings: GroupMaxSizeSettings) -> None:
         self.settings: GroupMaxSizeSettings = settings
-        # The cache must not refer to the policy: the collector frees no cycles (proxy/runtime/garbage_collection.py),
-        # so the policy would stay after a reload, with all cached ids.
+        # The cache must not refer to the policy. The garbage collector does not free such a cycle
+        # (proxy/runtime/garbage_collection.py), so the policy and all cached ids would stay in memory after a reload.
         self.limits: Callable[[str], Limits] = lru_cache(MAX_CACHED_GROUPS)(partial(_limits, settings))
 
     @property
     def error_code(self) -> int:
-        """See Policy."""
+        """The error code in the settings, which a client with a refused JoinGroup gets."""
         return self.settings.error_code
 
     @property
     def error_codes(self) -> frozenset[int]:
-        """See Policy."""
+        """All error codes that a refused client may get: the code in the settings, and the broker's code."""
         return frozenset({self.settings.error_code, int(self.broker_error)})
 
     def max_members(self, group: GroupView) -> int | None:
-        """See Policy. The limit depends on the protocol that the group uses now."""
+        """Returns the limit for the protocol that the group uses now; None if there is no limit."""
         limits = self.limits(group.group_id)
         if group.kind is GroupKind.CLASSIC:
             return limits.classic
         return limits.consumer if group.kind is GroupKind.CONSUMER else None
 
     def judge(self, request: Struct, group: GroupView, principal: str) -> Verdict:
-        """See Policy."""
+        """Returns the verdict on a JoinGroup or a ConsumerGroupHeartbeat."""
         if isinstance(request, ConsumerGroupHeartbeatRequest):
             return self._judge_heartbeat(request, group)
         assert isinstance(request, JoinGroupRequest)

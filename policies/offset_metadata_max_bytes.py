@@ -41,7 +41,7 @@ class OffsetMetadataMaxBytes(Policy):
         self.settings: OffsetMetadataSettings = settings
 
     def judge(self, request: Struct, group: GroupView, principal: str) -> Verdict:
-        """See Policy."""
+        """Returns the verdict on an OffsetCommit or a TxnOffsetCommit."""
         assert isinstance(request, OffsetCommitRequest | TxnOffsetCommitRequest)
         limit = self.settings.limit
         topics: Any = request.topics

@@ -38,14 +38,14 @@ class PolicySettings(PolicySection):
 
 
 class Policy(ABC):
-    """Judges requests. It does no I/O and keeps no state of its own.
+    """Judges requests. A policy does no I/O and keeps no state of its own.
 
     Attributes:
         name: the policy's name in metrics, records and the configuration.
         Settings: the class of the settings. Its docstring describes the policy's purpose in the configuration page.
         judged_apis: the keys of the APIs whose requests the policy judges.
-        depends_on_group: whether the verdict depends on the group. The policy then judges only when all earlier
-            requests of the same connection have their replies, because they may change the group.
+        depends_on_group: whether the verdict depends on the group. If so, the policy judges only when all earlier
+            requests of the same connection have their replies, because these requests may change the group.
         broker_error: the error code with which a broker refuses a request by the same rule.
         settings: the operator's settings.
     """

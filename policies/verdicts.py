@@ -11,9 +11,10 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """The group's state is too uncertain. The broker has to describe the group, and the policy then judges again.
+    """The group's state is too uncertain for a verdict.
 
-    If the broker does not describe the group, the request passes.
+    The broker has to describe the group, and then the policy judges again. If the broker does not describe the group,
+    the request passes.
     """
 
 

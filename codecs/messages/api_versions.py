@@ -2,11 +2,12 @@
 
 v1 throttle time; v2 replies before throttling (KIP-219); v3 flexible, client software name and version (KIP-511),
 features as tagged fields (KIP-584); v4 a feature's lowest version may be 0 (KAFKA-17011); v5 the client names the
-cluster and the node that it expects (KIP-1242). Any other node answers REBOOTSTRAP_REQUIRED.
+cluster and the node that it expects (KIP-1242).
 
-The reply's *header* stays v0 in every version, so that a client that does not know the version can read the error.
-A broker answers an unknown version in v0 with UNSUPPORTED_VERSION. Kafka 0.9 does not have the API. A broker of Kafka
-0.9 does not answer the request, and continues with the next request of the connection.
+From v5 on, a node answers REBOOTSTRAP_REQUIRED if the client expects another node or cluster. The reply's *header*
+stays v0 in every version, so that a client that does not know the version can read the error. A broker answers an
+unknown version in v0 with UNSUPPORTED_VERSION. Kafka 0.9 does not have the API. A broker of Kafka 0.9 does not answer
+the request, and continues with the next request of the connection.
 """
 
 from collections.abc import Mapping
@@ -36,7 +37,7 @@ class ApiVersionsRequest(Struct):
 
 @struct
 class ApiVersion(Struct):
-    """The versions of one API, both included."""
+    """The lowest and the highest version of one API that the broker supports."""
 
     api_key: int = wire_field(INT16)
     min_version: int = wire_field(INT16)

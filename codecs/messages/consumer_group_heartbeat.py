@@ -19,7 +19,10 @@ class TopicPartitions(Struct):
 
 @request(key=68, versions=(0, 1), flexible=0)
 class ConsumerGroupHeartbeatRequest(Struct):
-    """A member joins (epoch 0), stays, leaves (-1) or leaves for a restart (-2). Null means unchanged."""
+    """A member joins (`member_epoch` 0), stays, or leaves (-1). A static member leaves with -2 if it will restart.
+
+    A null field has not changed since the member's previous heartbeat.
+    """
 
     group_id: str = wire_field(STRING)
     member_id: str = wire_field(STRING)
@@ -35,7 +38,7 @@ class ConsumerGroupHeartbeatRequest(Struct):
 
 @struct
 class Assignment(Struct):
-    """The partitions that the member may use now. Its target assignment may differ."""
+    """The partitions that the member may use now. The member's target assignment may differ."""
 
     topic_partitions: tuple[TopicPartitions, ...] = wire_field(Array(TopicPartitions))
 

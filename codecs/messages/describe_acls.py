@@ -10,7 +10,10 @@ from group_sidecar.codecs.schema import Array, Struct, request, response, struct
 
 @request(key=29, versions=(0, 3), flexible=2)
 class DescribeAclsRequest(Struct):
-    """Asks for ACLs. A null filter matches all values. Numbers are Kafka's enum codes: 1 is any, pattern 3 literal."""
+    """Asks for ACLs. A null filter matches all values.
+
+    The numbers are the codes of Kafka's enums. Code 1 matches any value, and pattern type 3 is LITERAL.
+    """
 
     resource_type_filter: int = wire_field(INT8)
     resource_name_filter: str | None = wire_field(STRING, nullable=0)
@@ -23,7 +26,7 @@ class DescribeAclsRequest(Struct):
 
 @struct
 class AclDescription(Struct):
-    """One rule on a resource."""
+    """One ACL of a resource."""
 
     principal: str = wire_field(STRING)
     host: str = wire_field(STRING)
@@ -33,7 +36,7 @@ class AclDescription(Struct):
 
 @struct
 class DescribeAclsResource(Struct):
-    """A resource, or a pattern of resources, and its rules."""
+    """A resource, or a pattern of resources, and its ACLs."""
 
     resource_type: int = wire_field(INT8)
     resource_name: str = wire_field(STRING)
@@ -43,7 +46,7 @@ class DescribeAclsResource(Struct):
 
 @response(key=29, versions=(0, 3), flexible=2)
 class DescribeAclsResponse(Struct):
-    """The rules that match."""
+    """The ACLs that match the filters."""
 
     throttle_time_ms: int = wire_field(INT32)
     error_code: int = wire_field(INT16)

@@ -66,9 +66,10 @@ class ForgottenTopic(Struct):
 
 @request(key=1, versions=(0, 18), flexible=12)
 class FetchRequest(Struct):
-    """Asks for records. `replica_id` is -1 for clients. Without a fetch session, its id is 0 and its epoch -1.
+    """Asks for records. `replica_id` is -1 for clients.
 
-    The broker waits up to `max_wait_ms` for `min_bytes`. `isolation_level` is 0 for all records, 1 for committed ones.
+    Without a fetch session, `session_id` is 0 and `session_epoch` is -1. The broker waits at most `max_wait_ms` for
+    `min_bytes` of records. With `isolation_level` 0 the broker returns all records, with 1 only committed records.
     """
 
     cluster_id: str | None = wire_field(STRING, since=12, nullable=12, tag=0, default=None)
@@ -95,7 +96,7 @@ class EpochEndOffset(Struct):
 
 @struct
 class SnapshotId(Struct):
-    """A snapshot of the metadata log."""
+    """The end offset and the epoch of a snapshot of the metadata log."""
 
     end_offset: int = wire_field(INT64, default=-1)
     epoch: int = wire_field(INT32, default=-1)
@@ -111,7 +112,7 @@ class AbortedTransaction(Struct):
 
 @struct
 class PartitionData(Struct):
-    """A partition's records from the batch with the requested offset on. The last batch may be truncated."""
+    """A partition's records, from the batch that contains the requested offset. The last batch may be truncated."""
 
     partition_index: int = wire_field(INT32)
     error_code: int = wire_field(INT16)
@@ -139,7 +140,7 @@ class FetchableTopicResponse(Struct):
 
 @response(key=1, versions=(0, 18), flexible=12)
 class FetchResponse(Struct):
-    """The records found."""
+    """The records of the requested partitions."""
 
     throttle_time_ms: int = wire_field(INT32, since=1, default=0)
     error_code: int = wire_field(INT16, since=7, default=0)

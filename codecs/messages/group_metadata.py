@@ -2,8 +2,8 @@
 
 Version 1 of the draft adds descriptions of groups to ConsumerMetadata, which Kafka later called FindCoordinator. v0 is
 the same as FindCoordinator v0. Released Kafka uses the same key and version for another FindCoordinator (KIP-98). These
-messages are therefore not in the table of APIs, and the caller must know which of the two is meant. Except for unusual
-names, bytes of one message cannot be decoded as the other.
+messages are therefore not in the table of APIs, and the caller must know which of the two messages the bytes contain.
+Unless a name is unusual, the bytes of one message cannot be decoded as the other message.
 
 The draft does not number the states of a group. Here the states are numbered from 0 in the draft's order.
 """

@@ -19,7 +19,7 @@ class HeartbeatRequest(Struct):
 
 @response(key=12, versions=(0, 4), flexible=4)
 class HeartbeatResponse(Struct):
-    """Zero, or an error code that determines what the member does next."""
+    """The result of a heartbeat. An `error_code` other than 0 determines what the member does next."""
 
     throttle_time_ms: int = wire_field(INT32, since=1, default=0)
     error_code: int = wire_field(INT16)

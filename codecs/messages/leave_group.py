@@ -19,7 +19,7 @@ class MemberIdentity(Struct):
 
 @request(key=13, versions=(0, 5), flexible=4)
 class LeaveGroupRequest(Struct):
-    """One member leaves, or from v3 on each of `members` leaves."""
+    """One member leaves (up to v2), or each of `members` leaves (from v3 on)."""
 
     group_id: str = wire_field(STRING)
     member_id: str = wire_field(STRING, until=2, default="")
@@ -37,7 +37,7 @@ class MemberResponse(Struct):
 
 @response(key=13, versions=(0, 5), flexible=4)
 class LeaveGroupResponse(Struct):
-    """Up to v2 the member's error. From v3 on the group's error, and each member's error in `members`."""
+    """The result for each member. `error_code` is the member's error up to v2, and the group's error from v3 on."""
 
     throttle_time_ms: int = wire_field(INT32, since=1, default=0)
     error_code: int = wire_field(INT16)

@@ -61,7 +61,10 @@ def encode_group(group: ListedGroup, version: int) -> bytes:
 
 
 def encode_list(count: int, groups: Iterable[bytes], version: int) -> bytes:
-    """Returns the body of a reply without error. `groups`: encodings of `count` groups; an item may have several."""
+    """Returns the body of a reply without error.
+
+    `groups` contains the encodings of `count` groups. One item may contain the encodings of several groups.
+    """
     head = (b"\0\0\0\0" if version >= THROTTLED_SINCE else b"") + b"\0\0"
     if version < _FLEXIBLE:
         return b"".join((head, count.to_bytes(4, "big"), *groups))

@@ -40,7 +40,7 @@ class ListOffsetsRequest(Struct):
 
 @struct
 class ListOffsetsPartitionResponse(Struct):
-    """A partition's offset, -1 if none was found. v0 has a list of offsets instead."""
+    """A partition's offset; -1 if no offset matches the timestamp. v0 has a list of offsets instead."""
 
     partition_index: int = wire_field(INT32)
     error_code: int = wire_field(INT16)
@@ -60,7 +60,7 @@ class ListOffsetsTopicResponse(Struct):
 
 @response(key=2, versions=(0, 11), flexible=6)
 class ListOffsetsResponse(Struct):
-    """The offsets found."""
+    """The offsets of the requested partitions."""
 
     throttle_time_ms: int = wire_field(INT32, since=2, default=0)
     topics: tuple[ListOffsetsTopicResponse, ...] = wire_field(Array(ListOffsetsTopicResponse))

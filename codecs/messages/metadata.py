@@ -94,7 +94,7 @@ class MetadataResponse(Struct):
 def with_brokers(
     version: int, frame: bytes, at: int, change: Callable[[MetadataResponseBroker], MetadataResponseBroker]
 ) -> tuple[int, bytes, int]:
-    """Replaces each broker of a reply. The topics, which are most of a long reply, are not decoded.
+    """Returns the new encoding of a reply's brokers, without decoding the topics, which are most of a long reply.
 
     Args:
         version: the reply's API version, one of the declared versions.

@@ -70,7 +70,7 @@ class OffsetCommitResponseTopic(Struct):
 
 @response(key=8, versions=(0, 10), flexible=8)
 class OffsetCommitResponse(Struct):
-    """Only partitions have errors. An error of the group is repeated in each partition."""
+    """The result for each partition. If the broker refuses the whole request, each partition has the same error."""
 
     throttle_time_ms: int = wire_field(INT32, since=3, default=0)
     topics: tuple[OffsetCommitResponseTopic, ...] = wire_field(Array(OffsetCommitResponseTopic))

@@ -4,7 +4,8 @@ v0 reads from ZooKeeper; v1 from Kafka; v2 null topics ask for all, top-level er
 v4 replies before throttling (KIP-219); v5 leader epoch (KIP-320); v6 flexible (KIP-482); v7 require stable (KIP-447);
 v8 many groups at once (KIP-709); v9 member id and epoch (KIP-848); v10 topic ids in place of names.
 
-Kafka's schema has two sets of topic structs, for v0-7 and for v8 on. Both have the same layout, so this module has one.
+Kafka's schema has two sets of topic structs, for v0-7 and for v8 on. Both sets have the same layout, so this module has
+one set.
 
 A reply may contain thousands of partitions, and most have not changed since the last reply. `start_topics` and the
 functions after it build a reply from cached parts.
@@ -40,7 +41,10 @@ class OffsetFetchRequestTopic(Struct):
 
 @struct
 class OffsetFetchRequestGroup(Struct):
-    """One group (v8 on). Null topics mean all topics. An administrator sends member epoch -1 and a null id."""
+    """One group, from v8 on. Null topics mean all topics.
+
+    A client that is not a member, such as an admin client, sends a null `member_id` and a `member_epoch` of -1.
+    """
 
     group_id: str = wire_field(STRING)
     member_id: str | None = wire_field(STRING, since=9, nullable=9, default=None)
@@ -62,7 +66,7 @@ class OffsetFetchRequest(Struct):
 
 @struct
 class OffsetFetchResponsePartition(Struct):
-    """A committed offset, -1 if there is none."""
+    """The committed offset of one partition; -1 if there is none."""
 
     partition_index: int = wire_field(INT32)
     committed_offset: int = wire_field(INT64)
@@ -82,7 +86,7 @@ class OffsetFetchResponseTopic(Struct):
 
 @struct
 class OffsetFetchResponseGroup(Struct):
-    """One group's offsets (v8 on), with the group's error."""
+    """The offsets of one group, from v8 on, and the group's error."""
 
     group_id: str = wire_field(STRING)
     topics: tuple[OffsetFetchResponseTopic, ...] = wire_field(Array(OffsetFetchResponseTopic))

@@ -5,8 +5,8 @@ start offset (KIP-107); v6 replies before throttling (KIP-219); v7 zstd (KIP-110
 v9 flexible (KIP-482); v10 the new leader and its address as tagged fields (KIP-951); v11 TRANSACTION_ABORTABLE
 (KIP-890); v12 also does what AddPartitionsToTxn does (KIP-890 part 2); v13 topic ids in place of names (KIP-516).
 
-A request with acks 0 has no reply, so a proxy must know acks before it waits for a reply: see `acks_of`. No other
-field of a client's request is decoded. Records are bytes here.
+A request with acks 0 has no reply, so the proxy reads acks before it waits for a reply (`acks_of`). The proxy decodes
+no other field of a client's request. Records are bytes here.
 """
 
 from io import BytesIO
@@ -50,7 +50,7 @@ class TopicProduceData(Struct):
 
 @request(key=0, versions=(0, 13), flexible=9)
 class ProduceRequest(Struct):
-    """Records to append. `acks`: see `acks_of`. The broker waits for acks at most `timeout_ms`."""
+    """Records to append. `acks_of` explains `acks`. The broker waits at most `timeout_ms` for the in-sync replicas."""
 
     transactional_id: str | None = wire_field(STRING, since=3, nullable=3, default=None)
     acks: int = wire_field(INT16)
@@ -127,7 +127,8 @@ def acks_of(version: int, head: bytes) -> int | None:
     Acks follow the transactional id (from v3 on, compact from v9 on), so a few bytes are enough for nearly all clients.
 
     Args:
-        version: the request's API version. A version newer than the declared ones is read as the newest.
+        version: the request's API version. A version newer than the declared versions is read as the newest declared
+            version.
         head: the first bytes of the *body*.
 
     Returns:

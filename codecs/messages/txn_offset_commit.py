@@ -63,7 +63,7 @@ class TxnOffsetCommitResponseTopic(Struct):
 
 @response(key=28, versions=(0, 6), flexible=3)
 class TxnOffsetCommitResponse(Struct):
-    """Only partitions have errors. Success means that the offset is pending, not committed."""
+    """The result for each partition. Without an error, the offset is pending until the transaction ends."""
 
     throttle_time_ms: int = wire_field(INT32)
     topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire_field(Array(TxnOffsetCommitResponseTopic))

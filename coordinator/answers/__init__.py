@@ -1,4 +1,4 @@
-"""Builds replies from views. `coordinator.manager` decides whether a request may be answered.
+"""Builds replies from views. `answer_requirements` decides whether a request may be answered from the copy.
 
 - `list_groups`: replies to ListGroups, kept encoded and updated as groups change
 - `group_replies`: replies to DescribeGroups and OffsetFetch

@@ -63,13 +63,15 @@ def consumer_group_describe(
         default_assignor: the assignor that is reported for a group in which no member names one; None if the broker's
             default is not known.
         sends_error_messages: whether the broker adds a message to the error of a group. Kafka 4.0 does; 3.9 does not.
-        true_hosts: as in `describe_groups`.
+        true_hosts: whether a member's host is the address from which its requests arrive. Otherwise the member has the
+            host that the broker reports.
         reports_revoking: whether a member's assignment includes the partitions that the member must still revoke
             (KAFKA-20431). Kafka 4.3.1 includes them; 4.2.0 does not. None if the broker's behaviour is not known.
 
     Returns:
-        The reply, or None if a needed value is not known: the name of a topic, the assignor, whether the broker reports
-        partitions that are being revoked, the client's authorized operations, or the error for an empty group id.
+        The reply, or None if a needed value is not known. Such a value is the name of a topic, the assignor, whether
+        the broker reports partitions that are being revoked, the client's authorized operations, or the error for an
+        empty group id.
     """
     if request.include_authorized_operations:
         return None

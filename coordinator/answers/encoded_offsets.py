@@ -3,9 +3,10 @@
 `EncodedOffsets` encodes the topics of one group, and `EncodedFetch` encodes the whole reply. The caller decides
 beforehand whether a request may be answered.
 
-A part contains the rows of some partitions of one topic. Most rows are the same as in the previous reply, so only parts
-with a changed row are encoded again. Values from the log are encoded many rows at a time (`codecs.offset_columns`).
-`group_replies.offset_fetch` builds the same reply in a simpler way, for requests about few partitions.
+A row is the encoding of one partition. A part contains the rows of some partitions of one topic. Most rows are the same
+as in the previous reply, so only parts with a changed row are encoded again. Values from the log are encoded many rows
+at a time (`codecs.offset_columns`). `group_replies.offset_fetch` builds the same reply in a simpler way, for requests
+about few partitions.
 """
 
 from bisect import bisect_right
@@ -57,7 +58,7 @@ _begin = attrgetter("begin")
 
 
 class _Topic(NamedTuple):
-    """A requested topic. `indexes` contains its partition numbers, packed."""
+    """A requested topic. `indexes` contains its partition numbers, each packed as an int32."""
 
     name: str
     topic_id: UUID
@@ -207,7 +208,11 @@ class EncodedOffsets:
         return True
 
     def _encoded(self, indexes: bytes, sources: list[_Source]) -> bytes | None:
-        """Encodes some rows; None if a needed value is not known. Most rows come from the log and have equal sizes."""
+        """Encodes some rows; None if a needed value is not known.
+
+        Most rows come from the log and have equal sizes, so all rows are encoded at once if possible. In this encoding,
+        a value of the log stands in for each source that is not from the log. The rows of these sources are replaced.
+        """
         logged = [source for source in sources if isinstance(source, bytes)]
         stand_ins = [source if isinstance(source, bytes) else logged[0] for source in sources] if logged else []
         alike = (encode_uniform_rows(self._version, indexes, stand_ins) if stand_ins else None) or b""
@@ -263,7 +268,7 @@ def _seen_topics(keys: Iterable[tuple[str, int]]) -> Iterator[_Topic]:
 
 
 def _keys(base: Mapping[_Key, _Source], wire_offsets: Mapping[_Key, CommittedOffset]) -> list[_Key]:
-    """Returns the keys of all committed offsets: those of the log, and those that only the wire has reported."""
+    """Returns the keys of all committed offsets, which the log contains or only the wire has reported."""
     keys = [*base, *(key for key in wire_offsets if key not in base)]
     if any(offset.offset == DELETED_OFFSET for offset in wire_offsets.values()):
         return [key for key in keys if key not in wire_offsets or wire_offsets[key].offset != DELETED_OFFSET]
@@ -288,7 +293,8 @@ class EncodedFetch:
     def encode(self, groups: Mapping[str, GroupView], names: Mapping[UUID, str]) -> bytes | None:
         """Returns the body of the reply.
 
-        `names`, a result of None and the exceptions have the same meaning as in `EncodedOffsets.encode`.
+        `names` has the topic names by id. The result is None if a needed value is not known. Raises DecodeError if the
+        log contains a value that cannot be decoded.
         """
         parts = [(group_id, encoded.encode(_offsets_of(groups[group_id]), names)) for group_id, encoded in self._groups]
         encoded_topics = [(group_id, topics) for group_id, topics in parts if topics is not None]

@@ -48,8 +48,8 @@ TOPIC_IDS_SINCE = 10
 OPERATIONS_UNKNOWN = -2147483648
 """The value of the authorized operations if they were not requested or are not known."""
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-"""The operations on a group that a broker before 4.0 without an authorizer reports: READ, DELETE, DESCRIBE
-(AclOperation)."""
+"""The operations on a group that a broker before 4.0 reports if it has no authorizer: READ, DELETE and DESCRIBE
+(Kafka's AclOperation)."""
 NO_OFFSET = CommittedOffset(-1)
 _response_member, _response_partition = (
     fast_constructor(DescribedGroupMember),
@@ -109,7 +109,7 @@ def _described(group: GroupView, version: int, true_hosts: bool) -> DescribedGro
         return error_group(group.group_id, error, message, GroupState.DEAD)
     if group.state is GroupState.DEAD and version >= GROUP_ID_NOT_FOUND_SINCE:
         return group_not_found(group.group_id)
-    # Outside Stable no protocol is chosen, so the broker returns neither metadata nor assignments.
+    # The broker returns the protocol, the metadata and the assignments of a group only if the group is Stable.
     settled = group.state is GroupState.STABLE
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -132,9 +132,9 @@ def _described(group: GroupView, version: int, true_hosts: bool) -> DescribedGro
 
 
 def reported_host(member: MemberView | ConsumerMemberView, true_hosts: bool) -> str:
-    """Returns the host of a member, as `describe_groups` explains it.
+    """Returns the host of a member in a reply: the address from which its requests arrive, or the broker's value.
 
-    If the broker has not reported the member's host, the result is the address from which its requests arrive.
+    The result is the host that the broker has reported if `true_hosts` is False and the broker has reported one.
     """
     return member.client_host if true_hosts else member.broker_host or member.client_host
 
@@ -186,8 +186,8 @@ def offset_fetch(
         names: topic names by id. From v10 on, requests name topics by id only.
 
     Returns:
-        The reply, or None if it needs a value that is not known: a topic's name or id, from v5 on a leader epoch, or
-        the offset of a topic whose name is not UTF-8.
+        The reply, or None if the reply needs a value that is not known. Such a value is a topic's name or id, a leader
+        epoch from v5 on, or the offset of a topic whose name is not UTF-8.
     """
     if version < MANY_GROUPS_SINCE:
         group = groups[request.group_id]
@@ -206,7 +206,7 @@ def offset_fetch(
 
 
 def _error_reply(request: OffsetFetchRequest, version: int, error_code: int) -> OffsetFetchResponse:
-    """Returns a reply with a group's error, which in v1 is repeated for each partition instead of at the top level."""
+    """Returns a reply with a group's error. In v1 each partition has the error, because v1 has no top-level error."""
     if version >= TOP_LEVEL_ERROR_SINCE:
         return OffsetFetchResponse(topics=(), error_code=error_code)
     return OffsetFetchResponse(

@@ -43,7 +43,7 @@ class KnownGeneration:
     """The values that the copy adds to a group's description.
 
     Attributes:
-        generation: the current generation, or during a rebalance the one before it; -1 if it is not known.
+        generation: the current generation, or the previous generation during a rebalance; -1 if it is not known.
         protocol: the protocol of the generation before a rebalance; empty if it is not known.
         leader: the leader of the current generation; empty if it is not known.
     """
@@ -97,7 +97,7 @@ def kip40_coordinator(found: FindCoordinatorResponse) -> Kip40Coordinator:
 
 
 def kip40_error(group_id: str, error_code: int, where: Kip40Coordinator | None = None) -> Kip40Group:
-    """Returns a group's reply that has only an error and, if known, the group's coordinator."""
+    """Returns a group's reply with only an error and, if it is known, the group's coordinator."""
     return Kip40Group(error_code=error_code, group_id=group_id, coordinator=where or Kip40Coordinator())
 
 
@@ -109,7 +109,7 @@ def kip40_initializing(group_id: str, where: Kip40Coordinator | None = None) -> 
 def kip40_group_metadata(
     described: DescribedGroup, knowledge: KnownGeneration, where: Kip40Coordinator, *, with_members: bool
 ) -> Kip40Group:
-    """Returns the reply of a group that this broker coordinates or is loading; for any other error, only the error."""
+    """Returns a group's reply: its state and members, or INITIALIZING while the broker loads the group, or an error."""
     group_id, error = described.group_id, described.error_code
     if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return kip40_initializing(group_id, where)

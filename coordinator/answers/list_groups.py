@@ -1,7 +1,7 @@
 """Builds the reply to ListGroups from an encoded list that is updated as groups change.
 
-`Listing` keeps the entry of each group, decoded and encoded. It also keeps the reasons not to answer from the list, and
-the groups that must be evaluated again.
+`Listing` keeps the entry of each group, decoded and encoded. `Listing` also keeps the reasons not to answer from the
+list, and the groups that must be evaluated again.
 
 Evaluating 10,000 groups takes 50 ms, and encoding them takes another 50 ms. So a reply only evaluates and encodes
 groups that have changed or whose deadline has passed, and joins the bytes. If that is still too much for one request,
@@ -40,7 +40,8 @@ SHARDS = 1024
 """Shards into which the encoded groups of a kind are divided. With 100,000 groups, one change requires joining 100
 groups again. MAX_GROUPS_PER_REQUEST changes require joining less than a third of all groups again."""
 SPARE_DEADLINES = 1000
-"""If there are more outdated deadlines than current ones plus this number, all outdated deadlines are dropped."""
+"""If outdated deadlines outnumber the current deadlines by more than this number, all outdated deadlines are
+dropped."""
 
 _Kind = tuple[str, str]
 """State and group type, by which requests filter. The protocol type is left out, because clients can invent any number
@@ -259,7 +260,7 @@ class Listing:
 
 
 class _Encoded:
-    """The encoded groups for one form of the reply. They are stored by kind, so that a filter selects whole kinds.
+    """The encoded groups for one form of the reply, stored by kind, so that a filter selects whole kinds.
 
     Attributes:
         kinds: the encoded groups by kind and group id.

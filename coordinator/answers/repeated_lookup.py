@@ -1,8 +1,8 @@
 """Looks up the same keys of a mapping repeatedly, while few of its values change in between.
 
 A lookup of 10,000 keys takes 0.25 ms, and much more if the keys are no longer in the processor's cache. Iterating over
-a mapping takes a tenth of that time. So while the keys of the mapping do not change, its values are compared with those
-of the last lookup in the mapping's own order.
+a mapping takes a tenth of that time. So while the keys of the mapping do not change, `Lookup` iterates over the
+mapping, and compares its values with the values of the last lookup.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

@@ -33,11 +33,14 @@ from group_sidecar.coordinator.model.views import (
 T = TypeVar("T", bound=Struct)
 
 _STABLE = 0
-"""The value of STABLE in Kafka's enum ``MemberState``: the member owns the target assignment of its member epoch."""
+"""The number of STABLE in Kafka's enum ``MemberState``: the member owns exactly the target assignment of its epoch."""
 
 
 def consumer_group_of(view: GroupView) -> ConsumerGroupView | None:
-    """Returns a group as ConsumerGroupDescribe describes it, or None if no such group exists."""
+    """Returns the view of a group for ConsumerGroupDescribe, or None if no such group exists.
+
+    If the log has not shown a group of a newer protocol, the result has only the group's kind and state.
+    """
     if view.consumer is None and view.state is not GroupState.DEAD:
         return ConsumerGroupView(group_id=view.group_id, kind=view.kind, state=view.state)
     return view.consumer

@@ -51,7 +51,7 @@ MAX_MOVED_GROUPS = 100_000
 """Maximum number of kept groups whose partition another broker now leads. The copy reports no `CoordinatorMoved` fact
 for further such groups."""
 LOGGED_BYTES = 200
-"""Estimated bytes of a surviving offset: key and value, with a short topic name."""
+"""Estimated bytes of an offset that the log still has: its key and its value, with a short topic name."""
 GROUPS_PER_MERGE_STEP = 50
 """Groups that are merged before other tasks may run."""
 
@@ -181,7 +181,8 @@ class LogFollower:
     def connection_lost(self, now: float, *, coordinator_loaded: bool = True) -> Iterator[None]:
         """Notes that the connection to the broker was lost. The caller runs the iterator to its end.
 
-        No partition is fresh any longer, and the broker may have restarted. `coordinator_loaded` is as in `begin_load`.
+        No partition is fresh any longer, and the broker may have restarted. `coordinator_loaded` is whether the
+        broker's own coordinator has loaded its partitions; True if the broker cannot be asked.
         """
         self._bypasses.connection_lost([partition for _, partition in self.partitions], now)
         for _, partition in self.partitions:
@@ -215,7 +216,7 @@ class LogFollower:
         facts: list[Fact] = []
         for done, name in enumerate(changed, 1):
             if self.partitions.leader_partitions.get(number) is not partition:
-                return  # Another broker took over the partition meanwhile.
+                return  # Meanwhile the partition was given up, or its reading began again.
             facts += self._merge_group(partition, name, now)
             if done % GROUPS_PER_MERGE_STEP == 0:
                 yield facts
@@ -254,7 +255,7 @@ class LogFollower:
     def overflowed(self, number: int) -> str:
         """Returns why a partition is too large to be kept, and counts the overflow; empty if it is not too large.
 
-        A partition is too large if it is the largest one and all partitions together exceed a limit.
+        A partition is too large if all partitions together exceed a limit and no other partition is larger.
         """
         cache, log = self._cache, self.partitions.leader_partitions[number].log
         logs = [partition.log for _, partition in self.partitions]
@@ -271,7 +272,7 @@ class LogFollower:
         return reason
 
     def _release(self, log: PartitionLog, name: bytes, asked_at: float) -> None:
-        """Stops awaiting the tombstones of keys that were committed again after their deletion.
+        """Stops awaiting the tombstones of keys that clients committed again after the deletion.
 
         The broker acknowledged such a commit before `asked_at`, so the log contains it.
         """
@@ -347,7 +348,8 @@ class LogFollower:
                 offsets.doubt_differences(now)
         if partition.read_at == NEVER:  # A group that appears later was not loaded with the partition.
             apply(group, GroupLoaded(partition.leader_term), now)
-        # If the wire has removed the group, its next commit brings back a state that was merged before.
+        # After the wire has removed a group, a new commit makes this method merge the group's old records again. Old
+        # records are not live.
         is_live = logged.take_new_state() and not loading
         facts = self._merge_metadata(group, logged, now, is_live=is_live)
         self._bypasses.judge_members(group_id, facts, partition, now)
@@ -361,8 +363,8 @@ class LogFollower:
     def _vanished(self, partition: Partition, group_id: str, tombstone: bool, now: float) -> None:
         """Handles a group that has no records in the log any more.
 
-        An empty group may still exist until the broker removes the group. If a new group with the same name exists, the
-        wire has reported the new group.
+        A group without members may exist until the broker removes the group. If a client has created a new group with
+        the same name, the wire has reported the new group.
         """
         group = self._cache.group(group_id)
         if group is None:

@@ -1,8 +1,9 @@
 """Events: what happened to groups, as requests and replies show it.
 
-Events are immutable, and their names are in the past tense. An event reports what the broker has done, as its reply
-shows. Only `JoinSent`, `ConsumerJoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` report what the broker may
-have done. These five leave the state of a group unchanged, but may make its copy uncertain.
+Events are immutable, and their names are in the past tense. Most events report what the broker has done, as its reply
+shows. `JoinSent`, `ConsumerJoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` report what the broker may have
+done. These five leave the state of a group unchanged, but may make its copy uncertain. An `OffsetsPending` may report
+either.
 
 Times are in seconds since the epoch. The module has more than 400 lines because it contains all events of the wire.
 """
@@ -46,7 +47,7 @@ class JoiningMember:
         will_park: whether the join waits at the broker for a generation. False if the broker only issues a member id
             (KIP-394).
         reason: the reason that the client gives (KIP-800).
-        principal: see `Exchange`.
+        principal: the client's user as Kafka writes it; empty if it is not known.
     """
 
     token: str
@@ -82,7 +83,7 @@ class JoinSent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyLost(Event):
-    """The connection was lost before the reply to a request that may have changed the group.
+    """The connection was lost before the reply to a request came. The request may have changed the group.
 
     `token`: the request's token. `may_create_group`: whether the request may have created the group, or may change a
     group that is created later.
@@ -126,7 +127,10 @@ class JoinAccepted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberActivity(Event):
-    """The broker accepted a request of this member and generation. `principal`: see `Exchange`."""
+    """The broker accepted a request of this member and generation.
+
+    `principal`: the client's user as Kafka writes it; empty if it is not known.
+    """
 
     member_id: str
     instance_id: str | None
@@ -153,7 +157,7 @@ member_seen = fast_constructor(MemberSeen)
 class Synced(MemberActivity):
     """The broker replied to a sync with the member's assignment.
 
-    `assignments`: the assignments in the request, by member id. Only those of the leader's request count.
+    `assignments`: the assignments in the request, by member id. Only the assignments in the leader's request count.
     """
 
     assignment: bytes
@@ -335,8 +339,9 @@ class ConsumerMemberSeen(Event):
     """The broker accepted a KIP-848 heartbeat. If `epoch` is below 0, the member leaves.
 
     `may_change_group`: whether the broker may have written a record. `is_join`: whether the client asked to join.
-    `principal`: see `Exchange`. `content_hash`: a hash of the heartbeat's fields and its reply; None if the heartbeat
-    joins, leaves or cannot change the group, or if its reply changes the epoch.
+    `principal`: the client's user as Kafka writes it; empty if it is not known. `content_hash`: a hash of the
+    heartbeat's fields and its reply; None if the heartbeat joins, leaves or cannot change the group, or if its reply
+    changes the epoch.
     """
 
     member_id: str
@@ -354,7 +359,8 @@ class ConsumerMemberSeen(Event):
 class ConsumerJoinSent(Event):
     """The first KIP-848 heartbeat of a member was sent to the broker.
 
-    `member_key`: the member id; the request's token if the request has no member id. `principal`: see `Exchange`.
+    `member_key`: the member id; the request's token if the request has no member id. `principal`: the client's user as
+    Kafka writes it; empty if it is not known.
     """
 
     member_key: str
@@ -377,7 +383,7 @@ class ConsumerGroupDescribed(Event):
         assignor: the group's assignor; empty if the broker has no such group.
         has_error_message: whether the reply has an error message.
         members: the member ids, in the order of the reply.
-        as_of: the same as in a `GroupDescribed`.
+        as_of: the number of the group's last change when the request was sent.
     """
 
     assignor: str
@@ -393,7 +399,7 @@ class CoordinatorMoved(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionEnded:
-    """The transaction coordinator ended a transaction, with the pending offsets of the producer in all groups."""
+    """A producer's transaction ended. Its marker will commit or drop the producer's pending offsets in all groups."""
 
     producer_id: int
     committed: bool

@@ -96,7 +96,7 @@ class MemberInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowestMember(MemberInfo):
-    """The member whose join was sent last. `seconds` is the time between the first join and this one."""
+    """The member whose join was sent last. `seconds` is the time between the first join and the last join."""
 
     seconds: float
 
@@ -111,7 +111,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceStarted(Fact):
-    """The group left Stable or Empty for PreparingRebalance.
+    """A rebalance began: a classic group entered PreparingRebalance, or the epoch of a KIP-848 group grew.
 
     Attributes:
         by: the member that caused the rebalance; None if unknown.
@@ -130,7 +130,7 @@ class RebalanceStarted(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceCompleted(Fact):
-    """A generation became stable.
+    """A rebalance ended: the generation of a classic group, or the epoch of a KIP-848 group, became stable.
 
     Attributes:
         cause, by, said: the same as in the `RebalanceStarted` of this rebalance, even if further causes followed.
@@ -164,7 +164,7 @@ class RebalanceCompleted(Fact):
 class MemberJoined(Fact):
     """A member joined that was not in the group before. `said` is the reason that its client gave (KIP-800).
 
-    `principal` is the same as in a `MemberInfo`.
+    `principal`: the client's user as Kafka writes it; empty if it is not known.
     """
 
     member_id: str
@@ -179,7 +179,7 @@ class MemberJoined(Fact):
 class MemberGone(Fact):
     """A member is no longer in the group. `said` is the reason that the request to leave gave (KIP-800).
 
-    `principal` is the same as in a `MemberInfo`.
+    `principal`: the client's user as Kafka writes it; empty if it is not known.
     """
 
     member_id: str

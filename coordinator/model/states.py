@@ -1,7 +1,7 @@
 """The states of a group and the transitions between them.
 
-The table has two kinds of changes. Some follow the state machine of Kafka's ClassicGroup. The others correct the copy
-after steps of the broker that the sidecar did not observe.
+`TRANSITIONS` has two kinds of changes. Some changes follow the state machine of Kafka's ClassicGroup. The other changes
+correct the copy after steps of the broker that the sidecar did not observe.
 """
 
 from enum import Enum, auto

@@ -65,7 +65,7 @@ class FallbackReason(StrEnum):
 TopicPartition = tuple[str, int]
 
 DELETED_OFFSET: Final = -(1 << 63) - 1
-"""Marks a deleted offset. The value is below all 64-bit numbers, because clients may commit any of those."""
+"""Marks a deleted offset. The value is below all 64-bit numbers, because clients may commit any 64-bit number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,9 @@ class ConsumerMemberView:
 
     Attributes:
         epoch: the epoch of the member, which follows the group's epoch; 0 before its first assignment.
-        client_host, broker_host, principal: the same as in a `MemberView`.
+        client_host: the host from which the member's requests arrive. `broker_host` if no request was seen.
+        broker_host: the host that the broker reports for the member; empty if the broker has not reported one.
+        principal: the user of the member's last request, as Kafka writes it; empty if it is not known.
         assignment: the partitions that the member owns and may keep.
         revoking: the partitions that the member owns and has to give up.
         target_assignment: the partitions that the member will own.
@@ -159,7 +161,7 @@ class ConsumerMemberView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupView:
-    """A group of one of the new protocols at one moment.
+    """A group of one of the newer protocols at one moment.
 
     Attributes:
         state: the state of the group; None if the records do not determine it, as for streams groups.
@@ -224,7 +226,7 @@ class GroupView:
     Attributes:
         occupancy: the members and joins that count towards the size limit. Set only by
             `GroupMetadataManager.view_with_occupancy`.
-        roster_known: whether `members` are all members, not only the observed ones.
+        roster_known: whether `members` are all members, not only the observed members.
         fallback_reason: why the state and the members may not be taken from this copy; None if they may.
             DescribeGroups also needs metadata and hosts.
         offsets_fallback_reason: why OffsetFetch may not be answered from this copy; None if it may.

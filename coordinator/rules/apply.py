@@ -1,8 +1,8 @@
 """Changes a group by an event: applies the rule of the event's kind.
 
 Requests of clients, records of the log and the passing of time are all events. Some changes have no event:
-`coordinator.state.group_cache` marks a group when it creates the group, and marks groups after writes that could not be
-decoded. A test checks that no module outside the rules and `coordinator.state` changes a group.
+`coordinator.state.group_cache` decides whether a new group is complete, and makes groups incomplete after writes that
+could not be decoded. A test checks that no module outside the rules and `coordinator.state` changes a group.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,7 @@
 """Tests the operator's statement that clients reach the broker only through this sidecar (`answers.exclusive`).
 
-Each record of the log must have been caused by a request that passed. Three kinds of evidence are judged:
+A commit or a new member in the log must follow from a request that passed through the sidecar. This module judges three
+kinds of evidence:
 
 - A commit: an OffsetCommit or TxnOffsetCommit for the same partition of the group must pass. The record may be read
   before the broker replies. `CommittedOffsets.wire_offsets` keeps a confirmed commit until the log has been read past
@@ -9,7 +10,7 @@ Each record of the log must have been caused by a request that passed. Three kin
 - A member of a classic generation: the broker must have removed the member after its session timeout, if none of its
   requests passed. A Stable description that still contains the member proves that its heartbeats bypass the sidecar.
 
-A partition is judged from SETTLE_SECONDS after its load on, because its last records may be from the previous leader.
+A partition is judged from SETTLE_SECONDS after its load on, because older records may be from the previous leader.
 """
 
 from collections.abc import Iterable
@@ -27,8 +28,8 @@ from group_sidecar.coordinator.state.log_partitions import Partition
 from group_sidecar.coordinator.state.member import Member
 
 SESSIONS = 2
-"""The number of session timeouts after which a silent member of a classic group must be gone. The second one leaves
-time for the broker's timers."""
+"""The number of session timeouts after which a silent member of a classic group must be gone. The second session
+timeout leaves time for the broker's timers."""
 
 
 class Bypasses:

@@ -4,7 +4,7 @@ The cause follows from joins and leaves in flight, from expired sessions, and fr
 (KIP-800). Kafka's GroupCoordinator, later GroupMetadataManager, calls prepareRebalance in these cases:
 
 - a new member joins, a known member joins with other protocols, or the leader joins again
-- a member leaves, or does not sync in time
+- a member leaves, sends no heartbeat within its session timeout, or does not sync in time
 """
 
 from collections.abc import Iterator
@@ -85,7 +85,10 @@ def cause_of_earlier_join(group: Group, at: float) -> CauseDetails | None:
 
 
 def _static_members_of_joins(group: Group) -> StaticMembers | None:
-    """Returns the static members by instance id if several of their joins are without a reply, else None."""
+    """Returns the static members by instance id if several static members have a join without a reply, else None.
+
+    For a single join, a search through the members is faster than this index.
+    """
     statics = sum(bool(sent.joining.instance_id) for sent in group.joins.values())
     return group.roster.static_members() if statics > 1 else None
 
@@ -100,7 +103,7 @@ def _joins_forcing_rebalance(group: Group) -> Iterator[JoinSent]:
 
 
 def _cause_of_join(group: Group, sent: JoinSent, static: StaticMembers | None) -> CauseDetails:
-    """Returns why a join forces a rebalance. `static` has the same meaning as in `Roster.predecessor`."""
+    """Returns why a join forces a rebalance. `static` may have the static members, for a faster search."""
     joining = sent.joining
     member = group.members.get(joining.member_id) or group.overdue.get(joining.member_id)
     cause = _cause_of_new_member(group, joining, static) if member is None else _cause_of_rejoin(group, member, joining)
@@ -178,7 +181,8 @@ def is_removed_by_admin(
     """Whether a leave removes another client's member.
 
     A member that leaves names itself by its member id. A static member keeps the client id of its first join, so its
-    client id proves nothing. True hosts are compared, because the broker reports the sidecar's host for every client.
+    client id proves nothing. This function compares true hosts, because the broker reports the sidecar's host for every
+    client.
     """
     if not given_member_id or reason.startswith(_ADMIN_REASON):
         return True

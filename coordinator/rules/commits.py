@@ -43,7 +43,7 @@ class OffsetRules:
         }
 
     def _offsets_of(self, event: Event, now: float) -> GroupOffsets | None:
-        """Returns the offsets of the event's group; None if there is no room. A commit creates the group as Empty."""
+        """Returns the offsets of the event's group; None if there is no room. A commit creates an Empty group."""
         group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
         if group is None:
             self._cache.exclusivity.note_unknown_effect(event.group_id, now)
@@ -73,7 +73,7 @@ class OffsetRules:
         return [OffsetsCommitted(group_id=event.group_id, at=now, accepted=accepted, refused=event.refused)]
 
     def _explain(self, event: OffsetsStored | OffsetsPending) -> None:
-        """Notes that these commits passed as requests, so that their records do not count as bypasses."""
+        """Notes that these commits passed through the sidecar, so that their records do not count as bypasses."""
         for partition in event.offsets:
             self._cache.exclusivity.explain(event.group_id, partition)
 
@@ -133,8 +133,8 @@ class OffsetRules:
     def _doubt_outdated(self, event: OffsetsLearned, now: float) -> None:
         """Makes offsets doubtful if they differ from a reply of the broker that the copy cannot adopt.
 
-        The difference may be a commit or a deletion whose own reply is in flight, and which the log has not shown yet.
-        A client that got the broker's reply must not get an older offset afterwards.
+        A commit or a deletion whose reply is in flight, and which the log does not contain yet, may cause the
+        difference. A client that got the broker's reply must not get an older offset afterwards.
         """
         group = self._cache.group(event.group_id)
         if group is None or group.state is DEAD:

@@ -1,7 +1,7 @@
 """The facts about rebalances of KIP-848 groups, from the differences between two views of a group.
 
-The members of such a group do not wait for each other. Its epoch grows with each change of its members or of their
-topics. A new epoch counts as the beginning of a rebalance. The rebalance ends when each member owns its target
+The members of a KIP-848 group do not wait for each other. The group's epoch grows with each change of its members or of
+their topics. A new epoch counts as the beginning of a rebalance. The rebalance ends when each member owns its target
 assignment of that epoch.
 """
 
@@ -29,7 +29,7 @@ def rebalance_facts(
     """Returns the facts that follow from a change of the group's view.
 
     `before` and `old` are the members and the view before the change. The log may still contain members whose leave was
-    seen on the wire. There is no fact for such members.
+    seen on the wire. Such members cause no fact here.
     """
     view = group.consumer
     if view is None or view.kind is not GroupKind.CONSUMER:

@@ -74,7 +74,7 @@ def member_noticed_facts(group: Group, members: Iterable[Member], now: float, re
 
 
 def member_returned_facts(group: Group, members: Iterable[Member], now: float) -> list[Fact]:
-    """Returns the facts of `member_noticed_facts` for those members that a fact has reported as gone."""
+    """Returns the facts of `member_noticed_facts` for the members that a fact has reported as gone."""
     return member_noticed_facts(group, [member for member in members if member.is_reported_gone], now)
 
 
@@ -104,7 +104,8 @@ def begin_rebalance(group: Group, now: float, details: CauseDetails | None = Non
     """
     if group.state is PREPARING_REBALANCE:
         if details is not None and details.known:
-            group.rebalances.explain(details)  # Other replies have overtaken the reply that shows the cause.
+            # The reply that shows the cause came later than the reply that showed the beginning of the rebalance.
+            group.rebalances.explain(details)
         return []
     facts = conclude_rebalance(group, now)
     details = details or find_cause(group, now)
@@ -120,9 +121,9 @@ def begin_rebalance(group: Group, now: float, details: CauseDetails | None = Non
 
 
 def complete_rebalance(group: Group, now: float, *, assignments_unknown: bool = False) -> list[Fact]:
-    """Ends the rebalance, unless assignments may still arrive. Returns its fact; none if its beginning was missed.
+    """Ends the rebalance and returns the fact about its end.
 
-
+    Returns no fact while the assignments may still arrive, or if the copy did not see the rebalance begin.
     `assignments_unknown` is whether the assignments will not arrive any more.
     """
     rebalance = group.rebalance

@@ -70,6 +70,7 @@ class GroupExistence:
         self._cache.remove(event.group_id, now)
         self._log.note_not_coordinated(event.group_id)
         partitions = self._cache.partitions
+        # Otherwise another broker leads the group's partition. If this broker leads it later, the log has the group.
         if partitions.count is None or partitions.partition_of(event.group_id) is not None:
-            self._cache.unseen_history.note(event.group_id, now, elsewhere=True)  # Else the log will show the group.
-        return coordinator_moved(event.group_id, now) if known else []  # One fact, though each client gets the error.
+            self._cache.unseen_history.note(event.group_id, now, elsewhere=True)
+        return coordinator_moved(event.group_id, now) if known else []  # Only the first of several errors is a fact.

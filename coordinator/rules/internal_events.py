@@ -47,9 +47,10 @@ class ConsumerGroupLogged(InternalEvent):
     """The log has records of a group of a newer protocol.
 
     Attributes:
-        metadata, is_live: the same as in a `GenerationLogged`.
+        metadata: the raw value of the last classic generation in the log; None if the log has no generation.
         changes: how often the records have changed.
         view: the group as its records describe it; None if the records have not changed since the last decoding.
+        is_live: whether the records were written just now. False while a partition is loaded.
     """
 
     metadata: bytes | None
@@ -62,7 +63,9 @@ class ConsumerGroupLogged(InternalEvent):
 class RecordsUnreadable(InternalEvent):
     """The log has records of a group of a newer protocol that cannot be decoded.
 
-    The attributes are the same as in a `ConsumerGroupLogged`.
+    Attributes:
+        metadata: the raw value of the last classic generation in the log; None if the log has no generation.
+        changes: how often the records have changed.
     """
 
     metadata: bytes | None

@@ -44,7 +44,7 @@ HARMLESS_JOIN_ERRORS = frozenset(
 """Errors after which the group is unchanged, or another reply shows the change."""
 
 _STATES_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
-"""States without members. A generation that follows such a state is a new one, even if its number is not higher."""
+"""States without members. A generation that follows such a state is new, even if its number is not higher."""
 
 
 def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
@@ -89,7 +89,7 @@ def join_rejected(group: Group, event: JoinRejected, now: float) -> list[Fact]:
 def _contest(group: Group, joining: JoiningMember) -> None:
     """Makes the instance id of a new static member contested.
 
-    The broker may have accepted the member and then replaced it, without any reply that shows this.
+    The broker may have accepted the member and then replaced the member, and no reply has shown the replacement.
     """
     if joining.instance_id and not joining.member_id:
         group.roster.contest(joining.instance_id)
@@ -100,7 +100,7 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     if event.generation < group.generation and event.sent_at < group.generation_at:
         group.pending_joins.remove_join(event.joining.token)
         _contest(group, event.joining)
-        return []  # A reply with a later generation has overtaken this one.
+        return []  # A reply with a later generation has overtaken this reply.
     if group.kind is not GroupKind.CLASSIC and group.members:
         group.pending_joins.remove_join(event.joining.token)
         group.pending_joins.unlogged_members.add_joining(
@@ -146,7 +146,7 @@ def _add_member(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         facts += _replace_static(group, old, event, now)
     member = group.add_member(joining, event.member_id, now)
     if member.identify(joining.client_id, joining.client_host, joining.principal):
-        # The counts of a complete generation are final. The leader's reply has listed this member before.
+        # The counts of a Stable generation are final. This member was counted with the leader's reply.
         late = group.kind is GroupKind.CLASSIC and group.state is GroupState.STABLE
         build_facts = member_noticed_facts if late else member_joined_facts
         return facts + build_facts(group, [member], now, joining.reason)

@@ -1,7 +1,7 @@
 """The rules of the log: how its records change a group, and which facts follow.
 
-A broker writes a generation when its leader has synced, and when the group has become Empty. The broker writes the same
-generation again when a static member joins again under another member id (KIP-345).
+A broker writes a generation to the log when the group's leader has synced, and when the group has become Empty. The
+broker writes the same generation again when a static member joins again under another member id (KIP-345).
 
 `log.follower` removes a group that has no records in the log any more.
 """
@@ -88,7 +88,7 @@ def generation_logged(group: Group, event: GenerationLogged, now: float) -> list
 
 
 def _take_generation(group: Group, value: GroupMetadataValue, now: float, *, is_live: bool) -> list[Fact]:
-    """Applies a generation from the log. A generation older than the copy's changes nothing."""
+    """Applies a generation from the log. A generation that is older than the copy's has no effect."""
     group.logged_state.drop_view()
     converted = group.kind is not GroupKind.CLASSIC
     if converted:
@@ -144,7 +144,7 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float) -> li
 
 
 def _adopt_history(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
-    """Adopts a generation that is not new. Only members that were reported as gone cause facts."""
+    """Adopts a generation that was not written just now. Only members that were reported as gone cause facts."""
     _adopt(group, value, now)
     return member_returned_facts(group, group.members.values(), now)
 

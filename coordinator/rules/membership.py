@@ -112,7 +112,7 @@ def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Mem
         return None, []
     if group.generation == UNKNOWN_GENERATION:
         if event.sent_at < group.changed_at:
-            return member, []  # The generation in the request may not be the current one.
+            return member, []  # The generation in the request may not be the current generation.
         group.lifecycle.number_generation(event.generation, now)
     elif event.generation != group.generation:
         group.adopt_generation(event.generation, now)

@@ -17,7 +17,7 @@ NO_PARTITIONS: OwnedPartitions = frozenset()
 
 
 class Moves(NamedTuple):
-    """`moved` counts partitions that have lost their previous owner. `added` counts those that had no owner before."""
+    """`moved` counts partitions that lost their previous owner. `added` counts partitions without a previous owner."""
 
     moved: int
     added: int
@@ -35,7 +35,7 @@ def save_owners(group: Group) -> None:
 def compare_owners(group: Group) -> Moves | None:
     """Counts the moved partitions of a complete generation, and forgets the assignments before the rebalance.
 
-    Returns None if assignments are unknown or unreadable, or if the group is not one of consumers.
+    Returns None if assignments are unknown or unreadable, or if the group's protocol type is not `consumer`.
     """
     before = group.rebalances.take_owners()
     if before is None or not group.assignments_known or group.protocol_type != CONSUMER:

@@ -7,7 +7,8 @@
 - `rebalance`, `rebalance_tracking`: a rebalance in progress, and the counts that are kept until it ends
 - `group_offsets`, `committed_offsets`: the offsets of one group, from the log and from the wire
 - `group_cache`: all groups of one broker
-- `group_size`, `pending_joins`, `unlogged_members`: how many members count against a limit, with joins in flight
+- `group_size`, `pending_joins`, `unlogged_members`: how many members count towards a group's size limit, with joins in
+  flight
 - `completeness`: why the copy of a group's members is not complete
 - `confidence`: why the copy of a group may not be used to answer
 - `unread_writes`, `unseen_history`: writes that could not be decoded, and groups whose history was not observed

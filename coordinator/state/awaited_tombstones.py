@@ -16,17 +16,17 @@ MAX_DELETIONS = 2_000
 """Maximum number of deletions per partition that are kept until their tombstones are read. All of them are checked
 whenever the end of the partition is reached, which takes 2 us for each deletion."""
 DELETION_BYTES = 1_000_000
-"""Maximum estimated bytes of these deletions, with their names."""
+"""Maximum estimated bytes of the kept deletions of one partition, with their names."""
 AWAITED_SECONDS = 120.0
 """Seconds after which a tombstone is not awaited any more, because the broker must have written none. A follower that
-lags leaves the in-sync replicas after ``replica.lag.time.max.ms``, 30 seconds by default. The high watermark moves
-then."""
+lags leaves the in-sync replicas after ``replica.lag.time.max.ms``, 30 seconds by default. Then the high watermark moves
+past the tombstone."""
 WHOLE_GROUP = b""
 """The key suffix for the deletion of a whole group, in place of an offset's topic and partition."""
 
 
 class AwaitedTombstones:
-    """Counts awaited tombstones by group name, in UTF-8, and by the key suffix.
+    """Counts awaited tombstones by the group's name in UTF-8 and by the key suffix.
 
     The key suffix is the part of an offset's key after the group name, or WHOLE_GROUP.
 

@@ -1,4 +1,4 @@
-"""Bounded sets of ids of one group, which clients can create without becoming members.
+"""Bounded sets of ids in one group. Clients can create such ids without becoming members.
 
 One client may ask for 10,000 member ids a second. The broker keeps each for a session timeout, which may be half an
 hour.
@@ -9,7 +9,8 @@ from collections.abc import Container, Iterator
 from group_sidecar.coordinator.model.events import NEVER
 
 MAX_IDS = 1_000
-"""Maximum number of ids of each kind that are kept for one group. A policy's check of a join looks at all of them."""
+"""Maximum number of ids of each kind that are kept for one group. Each check of a join by a policy looks at all these
+ids."""
 MAX_LEFT_MEMBER_IDS = 10_000
 """Maximum number of ids that are kept of members that left one generation of a group. Each restart of a static member
 adds an id, and so does each issued id that leaves before it is used. A client can do both without end."""

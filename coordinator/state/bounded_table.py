@@ -34,7 +34,7 @@ class BoundedTable(Generic[V]):
 
     Args:
         max_entries: how many entries are kept.
-        on_evict: called with each entry that is evicted for a newer one.
+        on_evict: called with each entry that is evicted for a newer entry.
         max_bytes: how many bytes all entries may take, as `name_bytes` counts them.
 
     Attributes:

@@ -18,7 +18,8 @@ from group_sidecar.coordinator.model.views import DELETED_OFFSET, CommittedOffse
 _metadata = attrgetter("metadata")
 _TAGGED = b"\0\4"
 _ONE_TAG = b"\1\0\x10"
-"""The bytes before the topic id in an OffsetCommitValue v4. They announce one tagged field with tag 0 and 16 bytes."""
+"""The bytes before the topic id in an OffsetCommitValue v4. These bytes announce one tagged field with tag 0 and 16
+bytes."""
 
 
 OffsetRow = tuple[str, int, int, int, float]
@@ -64,7 +65,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         )
 
     def partitions(self) -> Iterator[set[TopicPartition]]:
-        """Yields the log's partitions in sets of 1,000, and then those of the wire. There may be a million."""
+        """Yields the log's partitions, which may be a million, in sets of 1,000, and then the wire's partitions."""
         keys = iter(list(self.log_values or ()))
         while some := set(map(decode_key_suffix, islice(keys, 1000))):
             yield some
@@ -93,7 +94,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         return key_suffix(*partition) in (self.log_values or ())
 
     def differs_from_log(self, partition: TopicPartition, offset: CommittedOffset) -> bool:
-        """Whether the log's offset of a partition is another one or is missing. False if the log is not read."""
+        """Whether the log's offset of a partition is missing or differs from `offset`. False if the log is not read."""
         return self.log_values is not None and _differs(self.log_values.get(key_suffix(*partition)), offset)
 
     def differing(self) -> list[TopicPartition]:
@@ -108,7 +109,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
     def differing_from(
         self, reported: Mapping[TopicPartition, CommittedOffset], absent: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Returns the partitions whose offset differs from the one that the broker has reported, or cannot be decoded.
+        """Returns the partitions whose offset differs from the broker's reported offset, or cannot be decoded.
 
         `absent`: partitions without an offset in the broker's reply.
         """
@@ -123,7 +124,7 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         return len(self) > len(reported) or any(partition not in reported for partition in self)
 
     def _shows_same(self, partition: TopicPartition, reported: CommittedOffset | None) -> bool:
-        """Whether OffsetFetch shows the kept offset and the reported one alike. `reported`: None if there is none."""
+        """Whether OffsetFetch returns the same for the kept offset and for `reported`; None stands for no offset."""
         try:
             known = self.get(partition)
         except DecodeError:

@@ -112,7 +112,8 @@ class Completeness:
         return max(self.lost_until, self._unread_writes.until_of(group_id))
 
     def identifies_members(self, roster: Roster, changes: int) -> bool:
-        """Whether the client id and the host of every member are known. `changes`: see `reason`.
+        """Whether the client id and the host of every member are known. `changes`: the number of the group's last
+        change.
 
         The result is kept until the next change, because all groups are checked several times per second.
         """

@@ -1,8 +1,8 @@
 """Why a question about groups may not be answered from the copy.
 
-`Confidence.reason` decides this for a question about one group. `Confidence.listing_fallback_reason` decides it for
-ListGroups. It checks neither the state of each group nor the age of the list, because the manager checks these. The two
-methods combine what other modules know to be missing:
+`Confidence.reason` returns the reason for a question about one group. `Confidence.listing_fallback_reason` returns the
+reason for ListGroups. This second method checks neither the state of each group nor the age of the list, because the
+manager checks both. The two methods combine what other modules know to be missing:
 
 - `completeness`: what is missing from the members of one group
 - `group_offsets`: what is missing from the offsets of one group
@@ -11,7 +11,7 @@ methods combine what other modules know to be missing:
 - `group_cache`: groups for which verification found a difference, and deletions of topics
 
 The log contains all offsets and all state of groups of the newer protocols. The log does not contain what a classic
-group does between two generations. Only the wire shows those changes, and only if every client uses this sidecar. If
+group does between two generations. Only the wire shows these changes, and only if every client uses this sidecar. If
 clients may bypass this sidecar, the reason is NOT_EXCLUSIVE, which precedes all other reasons of a group.
 """
 

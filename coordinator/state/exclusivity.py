@@ -1,8 +1,8 @@
 """Whether all clients reach the broker through this sidecar: the operator's statement, and the evidence against it.
 
-Every record of `__consumer_offsets` must have been caused by a request that passed. The record may be read before the
-reply to its request, so an unexplained record is kept until the reply explains it. A request of unknown effect, such as
-one whose reply was lost, may explain any record of its group.
+A commit or a new member in `__consumer_offsets` must follow from a request that passed through the sidecar. The record
+may be read before the reply to its request arrives, so an unexplained record is kept until the reply explains the
+record. A request of unknown effect, such as a request whose reply was lost, may explain any record of its group.
 """
 
 from collections import OrderedDict
@@ -15,13 +15,14 @@ from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, BoundedTa
 SETTLE_SECONDS = 60.0
 """Seconds after which every request has its reply, or has lost its connection.
 
-This is the largest default request timeout of any client (`socket.timeout.ms` of librdkafka), the longest session of a
-KIP-848 member by default (`group.consumer.max.session.timeout.ms`), and more than `replica.lag.time.max.ms` (30 s)."""
+60 seconds is the largest default request timeout of any client (`socket.timeout.ms` of librdkafka), the longest session
+of a KIP-848 member by default (`group.consumer.max.session.timeout.ms`), and more than the default of
+`replica.lag.time.max.ms` (30 s)."""
 DOUBT_SECONDS = 600.0
 """After a client has bypassed the sidecar, the operator's statement counts as wrong for this many seconds."""
 MAX_UNEXPLAINED = 10_000
-"""Maximum number of unexplained records. Further ones are dropped. A client that bypasses the
-sidecar also writes later records."""
+"""Maximum number of unexplained records. Further records are dropped, because a client that bypasses the sidecar also
+writes later records."""
 MAX_UNKNOWN_EFFECTS = 1_000
 """Maximum number of groups with requests of unknown effect. An evicted request may explain any group's record."""
 
@@ -48,7 +49,8 @@ class Exclusivity:
 
     Attributes:
         stated: the operator's statement (`answers.exclusive`).
-        is_shared: whether another sidecar, which this one replaces, forwards requests of clients too.
+        is_shared: whether another sidecar, the predecessor or the successor of this one, also forwards requests of
+            clients.
         connection_lost_at: when the connection to the broker was last lost. The broker may have restarted.
         commits, members: how many commits and members bypassed the sidecar.
         last_at: when the last bypass was found; NEVER if there is none.
@@ -73,8 +75,8 @@ class Exclusivity:
     def holds(self, at: float) -> bool:
         """Whether the operator's statement can be relied on.
 
-        That is so if the statement is made, no other sidecar forwards requests to the broker, and no client has
-        bypassed this sidecar in the last DOUBT_SECONDS.
+        The statement can be relied on if three conditions hold: the operator has made the statement, no other sidecar
+        forwards requests to the broker, and no client has bypassed this sidecar in the last DOUBT_SECONDS.
         """
         return self.fallback_reason(at) is None
 

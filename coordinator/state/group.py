@@ -280,7 +280,7 @@ class Group:
         self.pending_joins.begin_generation(now)
 
     def inherit_joins(self, before: "Group") -> None:
-        """Takes over the joins in flight of the group's previous object, which was dropped."""
+        """Takes over the joins in flight from `before`, the dropped `Group` object of the same group."""
         self.pending_joins = before.pending_joins
         if before.metadata_omitted:
             self.completeness.drop_metadata()

@@ -41,7 +41,8 @@ class GroupCache:
         exclusive: whether the operator has confirmed that every client reaches the broker through this sidecar.
         true_hosts: whether replies contain the hosts of the members. If not, they contain the hosts that the broker
             reports.
-        max_groups, max_offsets: how many groups and offsets are kept. Further ones are counted in `overflowed`.
+        max_groups, max_offsets: how many groups and offsets are kept. `overflowed` counts the groups and offsets that
+            were not kept.
 
     Attributes:
         max_metadata_chars: how many characters the metadata of all offsets may have.
@@ -54,7 +55,8 @@ class GroupCache:
         distrusted: groups for which verification found a difference to the broker.
         not_coordinated: removed groups for which the broker replied NOT_COORDINATOR although their log is read.
         unread_writes: writes that could not be decoded.
-        exclusivity: whether the log confirms that every client reaches the broker through this sidecar.
+        exclusivity: the operator's statement that every client reaches the broker through this sidecar, and the
+            evidence against it.
         ticks: numbers the changes of all groups.
         changed: groups whose entries in the list of groups are outdated.
         listed: groups in the list of groups. The removal of any other group does not change the list.
@@ -115,8 +117,8 @@ class GroupCache:
     def _bring_up_to_date(self, group: Group) -> None:
         """Applies the unread writes since the last look-up of the group."""
         before = group.completeness.begin_epoch(self.unread_writes.epoch)
-        # An unread DeleteGroups may have deleted an Empty group. It may also have deleted a group that is Dead in the
-        # copy although a reply in flight will show that the group exists.
+        # An unread DeleteGroups may have deleted an Empty group. The request may also have deleted a group that is Dead
+        # in the copy although a reply in flight will show that the group exists.
         deletable = before < self.unread_writes.offsets_epoch and group.state in (DEAD, EMPTY)
         if not deletable and before >= self.unread_writes.members_epoch:
             return
@@ -175,7 +177,7 @@ class GroupCache:
         self.not_coordinated.add(group_id)
 
     def end_not_coordinated(self, group_ids: Iterable[str]) -> None:
-        """Forgets such notes, because the groups' records are merged again or are not read any more."""
+        """Forgets these groups as not coordinated, because their records are merged again or are not read any more."""
         self.not_coordinated.difference_update(group_ids)
 
     def relist(self, group_id: str) -> None:
@@ -191,7 +193,7 @@ class GroupCache:
     def keep_empty_groups(self, keeps: bool) -> None:
         """Sets `keeps_empty_groups`."""
         if keeps is self.keeps_empty_groups:
-            return  # Called for each client that connects.
+            return  # The usual case, because this method is called for each client that connects.
         self.keeps_empty_groups = keeps
         for group in self.groups.values():
             group.kept_when_empty = keeps
@@ -221,7 +223,8 @@ class GroupCache:
         if len(self.groups) >= self._max_groups or self.name_bytes + name_bytes(group_id) > self._max_bytes:
             self.overflowed += 1
             self.unseen_history.note(group_id, NEVER)
-            self._removals = next(self.ticks)  # A reply in flight may show that there is no such group.
+            # Replies in flight count as outdated from now on, because such a reply may not contain this group yet.
+            self._removals = next(self.ticks)
             return None
         group = self.groups[group_id] = Group(group_id, incomplete_reason, self.ticks, self.changed, self.unread_writes)
         group.exclusive, group.kept_when_empty = self.exclusive, self.keeps_empty_groups
@@ -282,7 +285,7 @@ class GroupCache:
             self.metadata.recount(recreated)
 
     def note_unread_write(self, group_id: str, until: float) -> None:
-        """Notes a write to the group that could not be decoded. The broker executes it before the time `until`."""
+        """Notes an undecodable write to the group, which the broker executes before the time `until`."""
         group, offsets = self.group(group_id), self.group_offsets(group_id)
         partition = self.partitions.partition_of(group_id)
         if group is not None:
@@ -412,7 +415,7 @@ class GroupCache:
         if not bulky and (self._offsets_count + len(new) <= self.max_offsets or new.keys() <= kept.keys()):
             return new
         self.overflowed += 1
-        offsets.leave_to_broker(FallbackReason.COLD, now)  # The log has not been read up to these offsets yet.
+        offsets.leave_to_broker(FallbackReason.COLD, now)  # The log, once read up to `now`, has these offsets.
         return {} if bulky else {partition: offset for partition, offset in new.items() if partition in kept}
 
     def may_be_removed_soon(self, group: Group) -> bool:

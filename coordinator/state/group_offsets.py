@@ -1,4 +1,4 @@
-"""The offsets of one group: committed ones, ones pending in transactions, and why they may be incomplete."""
+"""The committed and the pending offsets of one group, and why the copy of these offsets may be incomplete."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -121,7 +121,7 @@ class GroupOffsets:
     def doubt_differences(self, now: float) -> None:
         """Makes each partition doubtful if its offsets in the log and from the wire differ.
 
-        Until the log is read further, either offset may be the newer one.
+        Until the log is read further, either offset may be newer.
         """
         if differing := self.committed.differing():
             self.doubt(differing, now)

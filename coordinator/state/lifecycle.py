@@ -107,7 +107,7 @@ class Lifecycle:
         self.generation = UNKNOWN_GENERATION
 
     def report(self, state: GroupState) -> None:
-        """Sets the state to one that was reported, or inferred from members. Any state may follow any other."""
+        """Sets a state that was reported, or that follows from the members. Any state may follow any other state."""
         self._change(REPORTED[state])
 
     def describe(self, event: GroupDescribed, now: float) -> None:
@@ -150,7 +150,7 @@ class Lifecycle:
     def lose_metadata(self, *, kept: bool) -> None:
         """Makes the group Empty, because the log has only offsets of the group and no generation any more.
 
-        `kept` has the same meaning as in `empty_out`.
+        `kept` is whether the broker keeps a group without members and increments its generation.
         """
         self.kind = GroupKind.CLASSIC
         self.report(GroupState.EMPTY)

@@ -18,7 +18,7 @@ from group_sidecar.coordinator.state.bounded_table import BoundedTable
 from group_sidecar.coordinator.state.partition_log import PartitionLog
 
 DEFAULT_PARTITIONS = 50
-"""`offsets.topic.num.partitions`."""
+"""The default of the broker's `offsets.topic.num.partitions`."""
 FRESH_SECONDS = 3.0
 """The log is fresh for this many seconds after the sending of the last Fetch that reached its end. Several long polls
 fit into this time."""
@@ -33,7 +33,7 @@ class PartitionState(StrEnum):
 
 
 class StaleEpoch(Exception):
-    """A leader epoch is older than the last known one."""
+    """A leader epoch is older than the last known epoch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +62,7 @@ class Partition:
 
     Attributes:
         leader_term: since when the broker leads the partition, and with which leader epoch.
-        log: the surviving records that were read.
+        log: the records that were read and that no newer record has replaced.
         fresh_at: the time up to which the log was read, in seconds since the epoch. Everything that the broker had
             written by then is in `log`.
         read_at: when the log was last read up to its end.
@@ -195,19 +195,20 @@ class PartitionTable:
     # Leadership.
 
     def begin(self, number: int, leader_epoch: int, start_offset: int) -> Partition:
-        """Returns a new, unread state of a partition. It will be read from `start_offset`."""
+        """Returns the state of a partition that the caller will read from `start_offset`. Nothing was read yet."""
         leader_term = self._leader_terms[number] = self._leader_term(number, leader_epoch)
         partition = self.leader_partitions[number] = Partition(leader_term, PartitionLog(start_offset))
         return partition
 
     def watch(self, epochs: Mapping[int, int]) -> None:
-        """Notes the leader epochs of partitions, by their numbers. A noted epoch is not replaced."""
+        """Notes the first leader epoch that was seen of each partition, by the partition's number."""
         self._watched = {**epochs, **self._watched}
 
     def _leader_term(self, number: int, leader_epoch: int) -> LeaderTerm:
         """Returns the leader term for an epoch.
 
-        An epoch has only one leader. If the epoch differs from the last known one, this broker has taken over.
+        An epoch has only one leader. If the epoch differs from the last known epoch, this broker has taken over the
+        partition.
         """
         last = self._leader_terms.get(number)
         before = last.leader_epoch if last is not None else self._watched.get(number)

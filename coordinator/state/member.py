@@ -74,7 +74,7 @@ class Member:
 
     @property
     def client_host(self) -> str:
-        """The true host of the member, or the one that the broker reports; empty if only the member id is known."""
+        """The true host of the member, or the host that the broker reports; empty if only the member id is known."""
         return self.true_host or self.broker_host
 
     def identify(self, client_id: str, client_host: str, principal: str) -> bool:
@@ -103,7 +103,7 @@ class Member:
         self.broker_host = client_host
 
     def update_from_join(self, joining: JoiningMember) -> None:
-        """Sets timeouts and protocols to those in the member's join (Kafka's updateMember)."""
+        """Sets timeouts and protocols to the values in the member's join (Kafka's updateMember)."""
         self.seen_on_wire = True
         self.learn_instance_id(joining.instance_id)
         self.session_timeout_ms = joining.session_timeout_ms
@@ -125,7 +125,7 @@ class Member:
     def note_heartbeat(self, content_hash: int | None, now: float) -> float:
         """Sets the content of the last KIP-848 heartbeat that may have changed the group.
 
-        Returns when the previous one was seen if both contents are known and equal; else NEVER.
+        Returns when the previous such heartbeat was seen if both contents are known and equal; else NEVER.
         """
         before, at = self.heartbeat
         self.heartbeat = content_hash, now
@@ -169,7 +169,7 @@ class Member:
     def timeout_at(self, began_at: float) -> float:
         """Returns when the session must have expired or when the sync deadline ends, whichever is earlier.
 
-        `began_at` has the same meaning as in `session_expired`.
+        `began_at`: when the broker loaded the group and began sessions.
         """
         last_seen_at = max(self.seen_at, self.since, began_at)
         return min(last_seen_at + (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000, self.sync_by)

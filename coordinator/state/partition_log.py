@@ -1,8 +1,8 @@
 """The surviving records of one partition of `__consumer_offsets`, by group.
 
-`PartitionLog` replays the records by the rules of Kafka's OffsetMetadataManager.replay. Records with a damaged key are
-skipped and counted. Offsets of a transaction are pending until the transaction's control record is read: a commit
-marker makes them committed, an abort marker drops them.
+A record survives until a newer record has the same key. `PartitionLog` replays the records by the rules of Kafka's
+OffsetMetadataManager.replay. Records with a damaged key are skipped and counted. Offsets of a transaction are pending
+until the transaction's control record is read: a commit marker makes them committed, an abort marker drops them.
 
 Values are kept raw and are decoded by their readers, because most values are overwritten before any reader needs them.
 Memory grows with the number of surviving keys, not with the length of the log.
@@ -25,7 +25,7 @@ _KINDS = frozenset(int(kind) for kind in KeyType)
 _OFFSET_COMMITS = 1  # The key types 0 and 1 are both offset commits.
 _GROUP_METADATA = 2
 _SUFFIX_BYTES = 6
-"""Size in bytes of a partition and of the length of a topic's name. Both follow the group in an offset's key."""
+"""Size in bytes of a partition and of the length of a topic's name. Both fields follow the group in an offset's key."""
 
 Record = tuple[int, int, bytes | None, bytes | None]
 PendingOffset = tuple[int, bytes | None]
@@ -226,7 +226,7 @@ class PartitionLog:
             self.awaited.tombstone_read(name, key_suffix)
 
     def _group(self, name: bytes) -> tuple[bytes, LoggedGroup]:
-        """Returns the name in valid UTF-8, as Kafka writes it, and its group. Creates the group if it is new."""
+        """Returns a group and its name in valid UTF-8, as Kafka writes the name. Creates the group if it is new."""
         group_id = decoded(name)
         name = group_id.encode()
         if (group := self.groups.get(name)) is None:
@@ -333,15 +333,15 @@ def _known_fields(key: bytes, kind: int, end: int, stop: int) -> bytes:
     Args:
         key: the key.
         kind: the type of the key.
-        end: where the group id ends, if its length is unsigned.
-        stop: where the topic and partition of an offset's key end, if the topic's length is unsigned. `end` if the key
-            is not an offset's.
+        end: where the group id ends, if its length is read as an unsigned number.
+        stop: where the topic and partition of an offset's key end, if the topic's length is read as an unsigned number.
+            `end` if the key is not an offset's.
 
     Raises:
         IndexError: the key is truncated, or a length is negative.
     """
     if kind not in _KINDS:
-        return key  # Nothing is known of its form.
+        return key  # The fields of an unknown type are not known.
     longest = 0 if kind > _OFFSET_COMMITS else _SUFFIX_BYTES + MAX_STRING_BYTES
     if len(key) < stop or end - 4 > MAX_STRING_BYTES or stop - end > longest:
         raise IndexError(stop)

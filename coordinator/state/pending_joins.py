@@ -52,7 +52,7 @@ class _LostJoin:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """A description of the group by the broker. It was requested at `asked_at`, and received at `replied_at`."""
+    """A description of the group by the broker, which was requested at `asked_at` and received at `replied_at`."""
 
     state: GroupState
     members: frozenset[str]
@@ -75,7 +75,8 @@ class PendingJoins:
         self._joining_member_ids: Counter[str] = Counter()
         self._lost_joins: dict[JoinKey, _LostJoin] = {}
         self._lost_joins_by_member: dict[str, list[JoinKey]] | None = None
-        """Lost joins by member id; None until the first search for a member. Some may have been dropped since."""
+        """Lost joins by member id; None until the first search for a member. Some of these joins may have been dropped
+        since."""
         self._lost_joins_expire_at = FOREVER  # No lost join expires before this time.
         self._unknown_joins = 0
         self._new_member_ids: frozenset[str] = frozenset()
@@ -158,8 +159,8 @@ class PendingJoins:
     def apply_description(self, event: GroupDescribed, before: Set[str], now: float, *, roster_complete: bool) -> None:
         """Decides with the broker's description which lost joins have become members.
 
-        `before`: the members that were known before. `roster_complete`: whether `before` had all members of the last
-        generation.
+        `before`: the members that were known before the description. `roster_complete`: whether `before` had all
+        members of the last generation.
         """
         members = frozenset(m.member_id for m in event.members)
         self._description = BrokerDescription(event.state, members, event.sent_at, now)
@@ -229,7 +230,7 @@ class PendingJoins:
     @property
     def parked(self) -> int:
         """How many joins are parked at the broker, as far as is known."""
-        both = len(self._lost_joins.keys() & self._join_keys.keys())  # Takes the time of the smaller set only.
+        both = len(self._lost_joins.keys() & self._join_keys.keys())  # Python iterates over the smaller set.
         return len(self._join_keys) + len(self._lost_joins) - both + self._unknown_joins
 
     def parked_unknown(self, members: Set[str], issued: IssuedIds) -> int:
@@ -273,7 +274,8 @@ class PendingJoins:
         ):
             return None
         for lost_join in self._lost_joins.values():
-            # The description lacks a join that was lost, or may have arrived, after the description was requested.
+            # If a join was lost, or may have arrived, after the description was requested, the description lacks the
+            # join.
             if (
                 lost_join.until - LOST_REQUEST_SECONDS > description.asked_at
                 or description.asked_at < lost_join.until <= now

@@ -44,9 +44,10 @@ class RebalanceTracking:
         self.rebalance.waiting_since = since
 
     def begin_consumer(self, details: CauseDetails, now: float, owners: Mapping[str, OwnedPartitions]) -> None:
-        """Begins a rebalance of a KIP-848 group, whose epoch has grown. `owners`: the members' partitions before that.
+        """Begins a rebalance of a KIP-848 group, whose epoch has grown.
 
-        A rebalance that has not ended keeps its cause and its start.
+        `owners` has the partitions that each member owned before the new epoch. A rebalance that has not ended keeps
+        its cause and its start.
         """
         if self.rebalance is None or self.rebalance.done_at != NEVER:
             self.rebalance = Rebalance(cause_details=details, started_at=now, waiting_since=now, owners=owners)

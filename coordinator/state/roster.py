@@ -86,7 +86,7 @@ class Roster:
         """Replaces the members with those in the leader's reply. Returns the added and the removed members.
 
         `joins` has the joins without a reply by member id, or by instance id if the member has no id yet.
-        `generation_at` and `syncs` have the same meaning as in `add_member`.
+        `generation_at` is when the generation was first seen. `syncs` is whether its members have yet to sync.
         """
         here, before, new = self.members, self.known(), list[Member]()
         static = {member.instance_id: member for member in before.values() if member.instance_id}
@@ -100,7 +100,7 @@ class Roster:
                 member = old.successor(member_id, now) if old else self._new_member(member_id, instance_id, now)
                 new.append(member)
                 if instance_id and member.client_host and (back := joins.get(instance_id)) is not None:
-                    # The reply to the member's own join has the rest.
+                    # The reply to the member's own join will set the rest.
                     member.true_host, member.principal = back.client_host, back.principal
             if (joining := joins.get(member_id)) is not None:
                 member.identify(joining.client_id, joining.client_host, joining.principal)
@@ -112,7 +112,7 @@ class Roster:
     def succeed(self, old: Member, joining: JoiningMember, member_id: str, sent_at: float, now: float) -> Member:
         """Returns the static member that joined again under a new member id, updated with the content of its join.
 
-        The caller drops the old member first and then adds the returned one with `include`.
+        The caller drops the old member first, and then adds the returned member with `include`.
         """
         new = old.successor(member_id, now)
         new.identify(joining.client_id, joining.client_host, joining.principal)
@@ -136,7 +136,7 @@ class Roster:
         self.members, self.overdue = members, {}
 
     def follow_log(self, members: dict[str, Member]) -> None:
-        """Replaces the members with those that the log has of a KIP-848 group."""
+        """Replaces the members with the members of a KIP-848 group that the log contains."""
         self.members = members
 
     def adopt_description(self, members: Iterable[DescribedMember], protocol: str, now: float) -> None:
@@ -178,7 +178,7 @@ class Roster:
             member.seen_at = sent_at
 
     def recognise(self, member: Member) -> None:
-        """Notes that a request of a member was seen. The request resets no timer that the copy keeps."""
+        """Notes that a request of a member was seen, without resetting the member's session timer."""
         member.seen_on_wire = True
 
     def sync(self, member: Member, sent_at: float, stable_at: float) -> None:
@@ -248,7 +248,8 @@ class Roster:
     def contest(self, instance_id: str, static: StaticMembers | None = None) -> None:
         """Notes that a member which the copy never had may have used this instance id.
 
-        The known member with this instance id is no longer certain. `static` has the same meaning as in `predecessor`.
+        The known member with this instance id is no longer certain. `static` may have the static members by instance
+        id, for a faster search.
         """
         self.contested.add(instance_id)
         if (member := self.members.get(self.member_id_of_instance(instance_id, static))) is not None:
@@ -257,7 +258,7 @@ class Roster:
     # Look-ups.
 
     def known(self) -> dict[str, Member]:
-        """Returns all members, overdue ones included, by member id."""
+        """Returns all members by member id, including the overdue members."""
         return {**self.overdue, **self.members}
 
     def static_members(self) -> StaticMembers:
@@ -280,13 +281,13 @@ class Roster:
     ) -> Member | None:
         """Returns the member with the same instance id and another member id (KIP-345); None if there is none.
 
-        `static` is a result of `static_members` from after the last member joined. It makes the search faster.
+        `static` makes the search faster. It is a result of `static_members`, from a call after the last member joined.
         """
         if instance_id is None:
             return None
         return next((m for m in self._members_of_instance(instance_id, static) if m.member_id != member_id), None)
 
     def member_id_of_instance(self, instance_id: str | None, static: StaticMembers | None = None) -> str:
-        """Returns the member id for an instance id; empty if no member has it. `static`: see `predecessor`."""
+        """Returns the member id for an instance id; empty if there is none. `static` makes the search faster."""
         namesakes = self._members_of_instance(instance_id, static) if instance_id else ()
         return next((member.member_id for member in namesakes), "")

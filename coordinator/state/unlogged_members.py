@@ -1,6 +1,6 @@
 """Members of KIP-848 groups that have joined or left, and whose records were not read yet.
 
-The client becomes a member with the broker's reply, without a wait for other members. The log shows the member later.
+The broker accepts a new member at once, without waiting for other members. The log shows the member later.
 """
 
 from collections.abc import Collection, Iterator
@@ -39,7 +39,7 @@ class UnloggedMembers:
         self._leaving[member_id] = now
 
     def forget(self, member_key: str) -> None:
-        """Forgets that a member joins."""
+        """Forgets a joining member, and the member's host and principal."""
         self._joining.pop(member_key, None)
         self._clients.pop(member_key, None)
 

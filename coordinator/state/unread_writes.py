@@ -1,7 +1,8 @@
 """Writes that could not be decoded, and until when each of them may still change groups.
 
 A write whose group is unknown may concern any group. The write begins a new epoch, and each group compares its own
-epoch with the current one when the group is looked up. So the cost of a write does not grow with the number of groups.
+epoch with the current epoch when the group is looked up. So the cost of a write does not grow with the number of
+groups.
 """
 
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
@@ -41,7 +42,7 @@ class UnreadWrites:
     def end(self, until: float, *, members: bool) -> None:
         """Notes that a write to an unknown group has its reply, or that its connection was lost.
 
-        The broker executes the write before the time `until`. `members` has the same meaning as in `begin`.
+        The broker executes the write before the time `until`. `members`: whether such a write may change members.
         """
         if self._unanswered:
             self._unanswered -= 1

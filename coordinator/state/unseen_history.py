@@ -146,7 +146,7 @@ class UnseenHistory:
             self.end(group_id)
 
     def end_before(self, now: float, max_ended: int) -> bool:
-        """Ends the histories of the last listing, and the oldest histories whose lost requests cannot take effect now.
+        """Ends the histories of the last listing, and old histories whose lost requests cannot take effect any more.
 
         The log contains the whole effect of such requests. Returns whether more than `max_ended` histories may have
         been due.

@@ -1,4 +1,4 @@
-"""One request with its reply, and the events that several APIs share: those of errors and of accepted requests."""
+"""One request with its reply, and the events of errors and accepted requests, which several APIs share."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

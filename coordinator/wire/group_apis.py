@@ -52,7 +52,7 @@ MULTIPLE_MEMBERS_SINCE = 3
 INSTANCE_IDS_DESCRIBED_SINCE = 4
 """The DescribeGroups version from which the reply contains the instance ids of static members (KIP-345)."""
 STATES = {state.value: state for state in GroupState} | {"AwaitingSync": GroupState.COMPLETING_REBALANCE}
-"""The group state by the name in a broker's reply. Brokers before 1.1 used another name for one of the states."""
+"""The group state by the name in a broker's reply. Brokers before 1.1 called CompletingRebalance AwaitingSync."""
 
 
 def joining_of(exchange: Exchange, request: JoinGroupRequest) -> JoiningMember:
@@ -110,7 +110,7 @@ def join(exchange: Exchange, request: JoinGroupRequest, reply: JoinGroupResponse
         )
     else:
         yield JoinRejected(group_id=group, sent_at=exchange.sent_at, joining=joining, error_code=reply.error_code)
-        refused = reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED  # Kafka then removes the member.
+        refused = reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED  # With this error, Kafka removes the member.
         if request.member_id and (refused or reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID):
             yield MemberUnknown(
                 group_id=group, sent_at=exchange.sent_at, member_id=request.member_id, group_is_full=refused
@@ -149,7 +149,7 @@ def heartbeat(
 def leave(exchange: Exchange, request: LeaveGroupRequest, reply: LeaveGroupResponse, now: float) -> Iterable[AnyEvent]:
     """Yields the events of a LeaveGroup reply.
 
-    Up to v2 the reply's error is that of the only member. From v3 on it is the group's error (KIP-345).
+    Up to v2 the reply's error is the error of the only member. From v3 on it is the group's error (KIP-345).
     """
     group = request.group_id
     outcomes = [(m.member_id, m.group_instance_id, reply.error_code or m.error_code) for m in reply.members]

@@ -47,7 +47,7 @@ LEADER_EPOCH_SINCE = 5
 MANY_GROUPS_SINCE = 8
 """The OffsetFetch version from which a request names its groups in an array (KIP-709)."""
 _NO_OFFSET = -1
-"""The offset that the broker returns, with empty metadata, for a partition without a commit. Clients may commit it."""
+"""The offset that the broker returns, with empty metadata, for a partition without a commit. Clients may commit -1."""
 _NO_METADATA = ""
 """The metadata that the broker stores if a client commits null."""
 
@@ -205,7 +205,7 @@ def _learned(
 ) -> OffsetsLearned:
     offsets: dict[TopicPartition, CommittedOffset] = {}
     absent: list[TopicPartition] = []
-    committed_only = complete  # A reply for all topics contains committed offsets only, so -1 was committed too.
+    committed_only = complete  # A reply for all topics has committed offsets only, so a client has committed -1.
     for topic in topics:
         name = topic.name or exchange.names.get(topic.topic_id)
         for p in topic.partitions:
