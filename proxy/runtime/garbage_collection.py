@@ -1,10 +1,11 @@
 """Keeps the pauses of Python's cyclic garbage collector so short that no client waits for them.
 
-CPython sometimes scans all tracked objects at once. With 100,000 groups learnt from clients, this took half a second,
-in which no client was served. Nearly all objects here have no cycles and are freed by reference counts. So objects that
-survive a collection are frozen (`gc.freeze`). The next collection scans only newer objects: about 8,000 in 2 or 3 ms.
+CPython sometimes scans all tracked objects in one collection. With 100,000 groups learnt from clients, this collection
+took half a second, in which no client was served. Nearly all objects here have no cycles and are freed by reference
+counts. So objects that survive a collection are frozen (`gc.freeze`). The next collection scans only newer objects:
+about 8,000 in 2 or 3 ms.
 
-A frozen object in a cycle is never freed, even if it is no longer used.
+The price: a frozen object in a cycle is never freed, even if nothing uses the object any more.
 """
 
 import gc
@@ -33,7 +34,7 @@ def _freeze_survivors(phase: str, info: Mapping[str, Any]) -> None:
 
 
 class CollectionPaused:
-    """Pauses the collector in its block, while a long frame is decoded."""
+    """A context manager that pauses the collector while its block decodes a long frame."""
 
     __slots__ = ("_was_enabled",)
 
