@@ -19,7 +19,7 @@ _CONDITIONS = {
     "accepting": "gets no clients, because the sidecar is stopping",
     "listening": "has no port at the gateway (gateway.first_port)",
 }
-"""The text for each readiness condition that does not hold. It ends a sentence about the broker."""
+"""The text for each readiness condition that does not hold. The text ends a sentence about the broker."""
 
 
 class Health:
@@ -58,7 +58,7 @@ class Health:
         return _reply("started", [f"the broker {broker} was not probed yet" for broker in waiting])
 
     async def readyz(self, _: Request) -> Response:
-        """Replies 503 if clients cannot reach the broker through the sidecar."""
+        """Replies 200 if every readiness condition of every broker holds, otherwise 503."""
         brokers, unreachable = self._sources.readiness(), self._sources.unreachable()
         ready = is_ready(brokers)
         body: dict[str, object] = {"ready": ready, "brokers": brokers}
