@@ -35,7 +35,7 @@ def group_ids(ctx: typer.Context, incomplete: str) -> list[str]:
 def rejoin_bash_words(environ: MutableMapping[str, str]) -> None:
     """Joins the words that bash has split at a colon or an equals sign when it asks for completions.
 
-    Bash splits `--sidecar host:9464` into four words. It replaces only the part of the current word after the last
+    Bash splits `--sidecar host:9464` into four words. Bash replaces only the part of the current word after the last
     split. So the part before the split must be left out of the offered names.
     """
     if environ.get(_INSTRUCTION) != _BASH:

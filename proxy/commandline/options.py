@@ -117,7 +117,7 @@ def with_target(command: Command) -> Command:
 
 
 def with_sidecars(command: Command) -> Command:
-    """Like `with_target`, for commands that only sidecars support. The flags for brokers are hidden and refused."""
+    """Adds the flags that name sidecars, like `with_target`. The flags for brokers are hidden and refused."""
     flags = dict(inspect.signature(_flags).parameters)
     flags["bootstrap"] = flags["bootstrap"].replace(annotation=Annotated[str | None, typer.Option(hidden=True)])
     flags["command_config"] = flags["command_config"].replace(

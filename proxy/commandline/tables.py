@@ -27,7 +27,7 @@ Cells = Mapping[str, object]
 
 
 def print_json(answer: Mapping[str, object]) -> None:
-    """Prints one JSON document. It contains errors as their texts."""
+    """Prints one JSON document. In place of an error, the document contains the text of the error."""
     typer.echo(json.dumps(answer, indent=2, default=str))
 
 
