@@ -37,7 +37,7 @@ PARTITIONS = 50
 
 
 class Step(NamedTuple):
-    """A timed step. `rounds` is how often it runs; the longest run counts."""
+    """A step to time. `rounds`: how many runs there are; the longest counts. `before`: runs untimed before each run."""
 
     name: str
     do: Callable[[], Any]
