@@ -30,8 +30,8 @@ UNREQUESTED_DEPARTURES = {
     Departure.DROPPED: "a member did not join or sync in time",
     Departure.KICKED: "a member was removed by somebody else",
 }
-"""The log line of each departure that the member itself did not request. A member that leaves by itself has no line,
-because the line about the following rebalance reports the leave."""
+"""The log lines of departures that the member itself did not request. A member's own leave has no such line, because
+the line about the following rebalance reports the leave."""
 
 
 class EventLog:

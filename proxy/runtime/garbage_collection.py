@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any
 
 GEN0_THRESHOLD, GEN1_THRESHOLD = 700, 10
-"""CPython's default thresholds. The youngest generation is collected after 700 new objects, and the middle one after 10
-of these collections. A full collection follows each collection of the middle generation."""
+"""The default thresholds of CPython 3.11. The youngest generation is collected after 700 new objects, and the middle
+generation after 10 of these collections. A full collection follows each collection of the middle generation."""
 LONG_FRAME = 4_096
 """Bytes of a frame beyond which the collector is paused while the frame is decoded. Decoding creates many objects at
 once, which soon become unused."""
