@@ -52,7 +52,7 @@ class Health:
     async def startupz(self, _: Request) -> Response:
         """Replies 503 until the first probe of the broker has ended, with or without success.
 
-        The ports are open before this endpoint replies. The load of the broker's log does not count.
+        The ports are open before this endpoint replies. The endpoint does not wait until the broker's log is loaded.
         """
         waiting = [broker for broker, probed in self._sources.probed().items() if not probed]
         return _reply("started", [f"the broker {broker} was not probed yet" for broker in waiting])
