@@ -15,7 +15,7 @@ import typer
 SECONDS = 2.0
 """Maximum time that a user waits for names after pressing the tab key."""
 
-_PLAIN = re.compile(r"[\w.+@%,:][\w.+@%,:/=-]*")  # Without characters special to a shell, and not an option.
+_PLAIN = re.compile(r"[\w.+@%,:][\w.+@%,:/=-]*")  # A word without characters special to a shell, and no option.
 _WORD_BREAKS = re.compile("[:=]+")  # The characters of bash's COMP_WORDBREAKS that words of our commands contain.
 _INSTRUCTION, _BASH = "_GROUP_SIDECAR_COMPLETE", "complete_bash"
 _HELD_BACK = "_GROUP_SIDECAR_HELD_BACK"

@@ -209,6 +209,6 @@ def parser() -> argparse.ArgumentParser:
 
 def _seconds(text: str) -> float:
     seconds = float(text)
-    if not 0 < seconds < float("inf"):  # Also true for NaN.
+    if not 0 < seconds < float("inf"):  # NaN fails this comparison too.
         raise argparse.ArgumentTypeError("must be more than 0")
     return seconds

@@ -240,7 +240,7 @@ class SidecarQueries:
                 return await self.http.get(f"{url}/api/v1/{what}", params=query)
         except (trio.TooSlowError, httpx.TimeoutException):
             raise SidecarUnreachable(f"{_url_label(url)} did not answer within {self.timeout:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # The last two mean an impossible host name.
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # InvalidURL, ValueError: a wrong host.
             if isinstance(error, httpx.ProtocolError | httpx.ReadError) and (text := await _mismatch(url)):
                 raise SidecarUnreachable(f"{_url_label(url)} {text}") from None
             raise SidecarUnreachable(f"{_url_label(url)} cannot be reached: {_reason(error)}") from None
