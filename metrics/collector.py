@@ -179,7 +179,7 @@ class GroupTotals:
 
 
 def scrape(sources: ScrapeSources, chosen: Format, now: float) -> Generator[None, None, ScrapeResult]:
-    """Collects and encodes all metrics, in steps. `now`: seconds since the epoch, on the clock of the views."""
+    """Collects and encodes all metrics, in steps. `now`: seconds since the epoch, on the clock of the copies."""
     started = perf_counter()
     yield from _forget_removed_groups(sources)
     group_totals = GroupTotals()
@@ -198,7 +198,7 @@ def scrape(sources: ScrapeSources, chosen: Format, now: float) -> Generator[None
 
 
 def count_groups(sources: ScrapeSources, now: float) -> Generator[None, None, GroupTotals]:
-    """Counts all groups, in steps. `now`: seconds since the epoch, on the clock of the views."""
+    """Counts all groups, in steps. `now`: seconds since the epoch, on the clock of the copies."""
     group_totals = GroupTotals()
     for visit in walk(sources.managers(), now, sources.max_members):
         if visit is None:

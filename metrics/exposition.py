@@ -26,7 +26,7 @@ _NAME_ENDS = {MetricType.COUNTER.value: "_total", MetricType.INFO.value: "_info"
 
 
 class Format(NamedTuple):
-    """A format: OpenMetrics, or else the text format."""
+    """The format of an exposition: OpenMetrics, or else the text format."""
 
     openmetrics: bool
     content_type: str

@@ -183,7 +183,7 @@ class FlightRecorder:
         Audited refusals are included.
         """
         found: list[tuple[float, int, RefusalRun]] = []
-        order = count(0, -1)  # If two runs have the same time, the one that is found first counts as newer.
+        order = count(0, -1)  # If two runs have the same time, the run that is found first counts as newer.
         for group in reversed(self._by_kind[FactKind.REFUSALS].groups.values()):
             assert isinstance(group, GroupRefusals)
             if len(found) >= limit and (not found or group.last_at < found[0][0]):

@@ -143,7 +143,8 @@ def _causes(completed: Sequence[Cells], kept: Sequence[Cells]) -> list[_Cause]:
     departures = {cell["member_id"]: cell["how"] for cell in kept if cell["what"] == "member_gone"}
     for cell in reversed(completed):
         by, gone = cell["by"], cell["reason"] in (RebalanceReason.LEAVE, RebalanceReason.EXPIRED)
-        how = departures.get(by["member_id"], "") if by and gone else ""  # A member that joined may have left later.
+        # A member whose join caused the rebalance may have left later. Its departure is then not part of the cause.
+        how = departures.get(by["member_id"], "") if by and gone else ""
         named = tuple(by.get(name, "") for name in _NAMED) if by else None
         key = cell["cause"], named, _without_numbers(cell["said"]), how
         made = found.setdefault(key, _Cause(cell["cause"], cell["reason"], by, cell["said"], how))
