@@ -8,7 +8,8 @@ The module defines the subcommands, their arguments and the exit statuses. `jobs
     python -m group_sidecar.spark report --tables DIR --output FILE.html
     spark-submit spark/cli.py run --input URL --output URL ...
 
-Results go to standard output. The number of lines read, and a line for each batch of a stream, go to standard error.
+Results go to standard output. The numbers of records and of quarantined lines, and a line for each batch of a stream,
+go to standard error.
 """
 
 import argparse
