@@ -288,7 +288,7 @@ def _row(attack: Attack, to: str, rounds: Sequence[Round]) -> list[str]:
 
 def _rounds(targets: Targets, attack: Attack, count: int, seconds: float) -> list[Round]:
     measured = partial(_latencies, targets, attack)
-    measured(seconds / 2, attacked=True)  # This makes the JVM compile the broker's code.
+    measured(seconds / 2, attacked=True)  # A first load makes the JVM compile the broker's code.
     return [Round(measured(seconds, attacked=False), measured(seconds, attacked=True)) for _ in range(count)]
 
 

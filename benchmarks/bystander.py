@@ -131,7 +131,7 @@ def measure(quick: bool) -> Section:
         addresses = {"direct": broker.direct, "sidecar": broker.sidecar}
         for flood in FLOODS:
             for address in addresses.values():
-                _latencies(address, flood, seconds / 2)  # This makes the JVM compile the broker's code.
+                _latencies(address, flood, seconds / 2)  # A first load makes the JVM compile the broker's code.
             results: dict[str, list[Round]] = {name: [] for name in addresses}
             for _ in range(count):
                 for name, address in addresses.items():
