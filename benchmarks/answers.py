@@ -222,7 +222,7 @@ def assert_answered_locally(sidecar: SidecarProcess, questions: Sequence[Measure
 def measure(quick: bool) -> Section:
     """Starts the processes and measures."""
     plan = QUICK if quick else FULL
-    max_connections()  # This raises the descriptor limit of this process and of the processes that it starts.
+    max_connections()  # The call raises the descriptor limit of this process and of the processes that it starts.
     with ExitStack() as stack:
         stage = Stage(plan, stack)
         sides = Connections(

@@ -75,7 +75,7 @@ def _open(address: Address) -> socket.socket:
 
 
 def keep_open(address: Address, first: bytes, done: Any, count: int = AT_ONCE) -> None:
-    """Keeps `count` connections open that send only `first`, and replaces each that the other side closes."""
+    """Keeps `count` connections open that send only `first`, and replaces connections that the other side closes."""
     opened = 0
     with selectors.EpollSelector() as selector:
         while True:
@@ -100,7 +100,7 @@ def keep_open(address: Address, first: bytes, done: Any, count: int = AT_ONCE) -
 
 
 def churn(address: Address, done: Any, request: bytes = HEARTBEAT) -> None:
-    """Opens connections all the time, and closes each after a request."""
+    """Opens connections all the time, and closes each connection after one request."""
     opened: list[socket.socket] = []
     while True:
         opened += [_open(address) for _ in range(OPENED_PER_ROUND)]
@@ -142,7 +142,7 @@ def held_tls(address: Address, done: Any) -> None:
 
 
 def client_hellos(address: Address, done: Any) -> None:
-    """Opens connections all the time, and closes each after a whole ClientHello."""
+    """Opens connections all the time, and closes each connection after a whole ClientHello."""
     outgoing = ssl.MemoryBIO()
     client = _trusting().wrap_bio(ssl.MemoryBIO(), outgoing)
     with suppress(ssl.SSLWantReadError):
@@ -288,7 +288,7 @@ def _row(attack: Attack, to: str, rounds: Sequence[Round]) -> list[str]:
 
 def _rounds(targets: Targets, attack: Attack, count: int, seconds: float) -> list[Round]:
     measured = partial(_latencies, targets, attack)
-    measured(seconds / 2, attacked=True)  # This makes the JVM compile the broker's code.
+    measured(seconds / 2, attacked=True)  # A first load makes the JVM compile the broker's code.
     return [Round(measured(seconds, attacked=False), measured(seconds, attacked=True)) for _ in range(count)]
 
 

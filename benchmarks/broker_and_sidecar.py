@@ -17,9 +17,9 @@ CONNECTIONS = 10_000
 OWN_DESCRIPTORS = 600
 """Descriptors that a process needs besides its connections. A broker also has its logs and jars open."""
 SETTLED_SECONDS = 0.15
-"""Seconds. A process that used no CPU for this time has finished its work."""
+"""The seconds without CPU time after which a process counts as finished with its work."""
 SETTLE_SECONDS = 1.0
-"""Seconds. Work that a process still does after this time counts as permanent."""
+"""The maximum number of seconds to wait for the end of a process's work. Longer work counts as permanent."""
 HOUR = "3600000"
 BROKER = {"group.max.size": "1000", "group.max.session.timeout.ms": HOUR, "connections.max.idle.ms": HOUR}
 SIDECAR = {

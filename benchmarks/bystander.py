@@ -29,7 +29,7 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, Offse
 from tests.kafka.processes import Address
 
 FLOODING = 120
-"""Clients that flood."""
+"""The number of clients that flood."""
 PARTITIONS = 100
 """Committed partitions of the group that the floods ask about."""
 QUESTION = framed(OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="flooded", topics=None),)), 8)
@@ -45,7 +45,7 @@ READ_BYTES = 1 << 16
 
 
 class Flood(NamedTuple):
-    """The behaviour of the clients that flood. `reads`: whether they read the replies."""
+    """The behaviour of the clients that flood. `reads`: whether the clients read the replies."""
 
     name: str
     request: bytes
@@ -68,7 +68,7 @@ class Round(NamedTuple):
 
 
 def flood_forever(address: Address, flood: Flood, sent: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
-    """Sends requests on all connections as fast as they are accepted, and counts the bytes."""
+    """Sends requests on all connections as fast as the other side accepts them, and counts the bytes."""
     frames = flood.request * AT_ONCE
     with selectors.EpollSelector() as selector:
         for opened in connected(address, FLOODING, HEARTBEAT):
@@ -131,7 +131,7 @@ def measure(quick: bool) -> Section:
         addresses = {"direct": broker.direct, "sidecar": broker.sidecar}
         for flood in FLOODS:
             for address in addresses.values():
-                _latencies(address, flood, seconds / 2)  # This makes the JVM compile the broker's code.
+                _latencies(address, flood, seconds / 2)  # A first load makes the JVM compile the broker's code.
             results: dict[str, list[Round]] = {name: [] for name in addresses}
             for _ in range(count):
                 for name, address in addresses.items():

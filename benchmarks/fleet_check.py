@@ -44,7 +44,7 @@ def differences(store: Path, answers: Path) -> list[str]:
 
 
 def different(name: str, ours: pd.DataFrame, theirs: pd.DataFrame, keys: list[str]) -> Iterator[str]:
-    """Yields the differences between two tables. Their rows may be in any order."""
+    """Yields the differences between two tables. The rows may be in any order."""
     if len(ours) != len(theirs) or set(ours.columns) != set(theirs.columns):
         yield f"{name}: {len(ours)} rows of {sorted(ours.columns)}, {len(theirs)} of {sorted(theirs.columns)}"
         return

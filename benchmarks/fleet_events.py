@@ -18,11 +18,11 @@ CAUSES: Sequence[tuple[RebalanceCause, RebalanceReason, float, str | None]] = (
     (RebalanceCause.MEMBER_REMOVED, RebalanceReason.LEAVE, 0.07, Departure.REMOVED),
     (RebalanceCause.UNKNOWN, RebalanceReason.UNKNOWN, 0.05, None),
 )
-"""The causes of rebalances with their shares, and the kinds of membership changes."""
+"""Each cause of a rebalance, with its reason, its share of all rebalances, and the membership change, if any."""
 
 
 REFUSED = 0.3
-"""The share of refusals and audits among all events. Both are equally frequent."""
+"""The share of refusals and audits together among all events. Refusals and audits are equally frequent."""
 ERROR_CODES = {Refusal: 81, Audit: 26}
 """The error codes GROUP_MAX_SIZE_REACHED and INVALID_SESSION_TIMEOUT."""
 

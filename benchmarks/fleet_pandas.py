@@ -174,7 +174,7 @@ def _deduplicated(table: pa.Table) -> pa.Table:
 
 
 def frames(records: pa.Table) -> dict[str, pd.DataFrame]:
-    """Returns the records of each kind, with only its own columns, and `all`, the envelopes of all records."""
+    """Returns the records of each kind, with only the columns of that kind, and `all`, the envelopes of all records."""
     envelope = [column.name for column in columns(Envelope)] + ["arrived_at"]
     found = {"all": _frame(records.select(envelope))}
     for body in BODIES:

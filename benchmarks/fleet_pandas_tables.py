@@ -1,4 +1,4 @@
-"""The queries of the fleet pipeline, written with pandas. They take the records of each kind."""
+"""The queries of the fleet pipeline, written with pandas. The argument `frames` has the records by kind."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType

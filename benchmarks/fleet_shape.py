@@ -114,8 +114,8 @@ class Shape:
         fleet = self.fleet
         self.phase = random.integers(EDGE, fleet.interval - EDGE, fleet.sidecars)
         self.skew = np.zeros(fleet.sidecars, np.int64)
-        # One sidecar in five has a wrong clock. The first ones have a right clock, so that groups can move between
-        # them.
+        # One sidecar in five has a wrong clock. Groups move only between sidecars with a right clock, such as the first
+        # four.
         wrong = np.arange(fleet.sidecars) % 5 == 4
         self.skew[wrong] = random.integers(-3_000, 3_000, int(wrong.sum()))
 

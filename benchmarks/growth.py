@@ -36,7 +36,7 @@ from benchmarks.workloads import HEARTBEAT
 from tests.kafka.broker import KafkaBroker
 
 AT_ONCE = 16
-"""In-flight requests while another quantity is varied. Each has its own connection if there are enough connections."""
+"""In-flight requests while another quantity is varied, each on its own connection if there are enough connections."""
 COMMITS_AT_ONCE = 64
 """In-flight commits. The broker collects commits for some milliseconds before it writes them."""
 FRAMES_AT_ONCE = 5
@@ -48,7 +48,7 @@ MB = 1_000_000
 
 
 class Plan(NamedTuple):
-    """The amounts that are measured. `seconds`: the duration of each load. `group_seconds`: that with many groups.
+    """The amounts that are measured. `seconds`: the duration of a load. `group_seconds`: the same with many groups.
 
     The sidecar sweeps all groups every 3 s. A sweep costs more with more groups, so a load with many groups should last
     at least 3 s.
@@ -117,7 +117,8 @@ class Figures:
 def measured(plan: Plan, process: psutil.Process, idle: float, direct: Driver, sidecar: Driver) -> Figures:
     """Sends the load directly and through the sidecar in turn. The side that begins alternates too.
 
-    Work that the sidecar still does for a load after its end counts for the load. Its permanent work does not count.
+    Work that the sidecar still does for a load after its end counts for the load. Permanent work of the sidecar does
+    not count.
 
     Args:
         plan: the durations and the number of rounds.
@@ -221,7 +222,7 @@ request of a connection at a time.
 
 
 def produce_frame(size: int) -> bytes:
-    """Returns a Produce request (v7, acks=1) of `size` bytes. Its topic does not exist, so nothing is stored."""
+    """Returns a Produce request (v7, acks=1) of `size` bytes. The topic does not exist, so nothing is stored."""
     around = struct.pack(">hhih5s", 0, 7, 1, 5, b"bench") + struct.pack(">hhi", -1, 1, 30_000)
     around += struct.pack(">ih7sii", 1, 7, b"nowhere", 1, 0)
     records = size - 4 - len(around) - 4

@@ -71,12 +71,12 @@ class Case(NamedTuple):
 
 
 def form(many: int, each: int) -> str:
-    """Returns the name of a form, for instance ``4 x 10``."""
+    """Formats a number of parts and the number of elements in each part, for instance ``4 x 10``."""
     return f"{many:,} x {each:,}" if many > 1 else f"1 x {each:,}"
 
 
 def forms(most: int) -> tuple[tuple[int, int], ...]:
-    """Returns the numbers of topics and of partitions per topic: one large topic, or many small ones."""
+    """Returns the numbers of topics and of partitions per topic: for one large topic, and for many small topics."""
     return (1, most - 1), (most // 2, 1)
 
 

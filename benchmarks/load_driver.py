@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.kafka.processes import Address
 
 CHUNK = 65_536
-"""Bytes per read. Frames that are longer than this are sent one by one."""
+"""Bytes per read. Frames that are longer than a chunk are sent one by one."""
 AT_ONCE = 32
 """How many connections are opened at the same time."""
 
@@ -70,7 +70,7 @@ def _receive_reply(connection: socket.socket) -> int:
 
 
 class Driver:
-    """A closed loop with a constant number of in-flight requests. The connections take turns to send the next one.
+    """A closed loop with a constant number of in-flight requests. The connections take turns to send a request.
 
     Args:
         connections: blocking sockets without in-flight requests.
@@ -125,10 +125,10 @@ class Driver:
 
 
 def latencies(connections: Sequence[socket.socket], frame: bytes, rate: float, seconds: float) -> list[float]:
-    """Sends requests at a constant rate, and returns the latency of each in seconds, in ascending order.
+    """Sends requests at a constant rate. Returns the latencies of all requests in seconds, in ascending order.
 
     The connections take turns. The loop is open: each request is sent when it is due, even if earlier requests are
-    unanswered. A latency is counted from when the request was due, so it includes delays by earlier requests.
+    unanswered. A latency begins when the request is due, so the latency includes delays by earlier requests.
     """
     size, count = reply_size(connections[0], frame), round(rate * seconds)
     due_of: dict[int, deque[float]] = {connection.fileno(): deque() for connection in connections}

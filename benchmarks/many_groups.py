@@ -51,7 +51,7 @@ def create_topics(address: Address, topics: Sequence[str] = TOPICS) -> None:
 
 
 def _led(admin: AdminClient, topics: Sequence[str]) -> bool:
-    """Whether the broker knows the leaders of all partitions. Before that, the broker stores no offsets for them."""
+    """Whether the broker knows the leaders of all partitions. Without a leader, no offsets are stored."""
     known = admin.list_topics(timeout=60).topics
     partitions = [each for name in topics if name in known for each in known[name].partitions.values()]
     return len(partitions) == len(topics) * PARTITIONS and all(each.leader >= 0 for each in partitions)
@@ -99,7 +99,7 @@ def commit_all(address: Address, commits: Iterable[OffsetCommitRequest], at_once
 
 @contextmanager
 def consumers(address: Address, group: str, members: int = MEMBERS) -> Iterator[None]:
-    """Runs a stable group for the length of a with statement. Its members share all partitions equally.
+    """Runs a stable group for the length of a with statement. The members share all partitions equally.
 
     Session timeouts are half an hour. The broker must wait long enough for all members to join in one rebalance.
     """
@@ -109,7 +109,7 @@ def consumers(address: Address, group: str, members: int = MEMBERS) -> Iterator[
 
 @contextmanager
 def groups_of_consumers(address: Address, sizes: Mapping[str, int]) -> Iterator[None]:
-    """Runs several stable groups at the same time. `sizes` is the number of members of each."""
+    """Runs several stable groups at the same time. `sizes`: the number of members of each group."""
     with ExitStack() as stack:
         joining_now = []
         for group, members in sizes.items():

@@ -32,7 +32,7 @@ def ratio_table(results: Results) -> list[str]:
 
 
 def sidecar_table(results: Results) -> list[str]:
-    """Returns how many times as good the sidecar is as each other target."""
+    """Returns the table that compares the sidecar with each other target. Above 1, the sidecar is better."""
     others = [target.name for target in results.targets if target.name not in (DIRECT, SIDECAR)]
 
     def advantage(row: Row, other: str) -> Spread | None:

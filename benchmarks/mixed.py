@@ -121,7 +121,7 @@ def beside_fetches(quick: bool, broker: KafkaBroker) -> Section:
     rounds, seconds = (1, 2.0) if quick else (6, 4.0)
     ways = {"direct": Route(broker.direct), "sidecar": Route(broker.sidecar)}
     for address in (broker.direct, broker.sidecar):
-        _round(Route(address), seconds / 2, with_fetches=True)  # This makes the JVM compile the broker's code.
+        _round(Route(address), seconds / 2, with_fetches=True)  # A first load makes the JVM compile code.
     for number in range(rounds):
         names = [*ways] if number % 2 else [*ways][::-1]
         for name in names:

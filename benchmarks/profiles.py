@@ -66,7 +66,7 @@ TITLES = {
 
 
 def loads(address: Address) -> dict[str, Load]:
-    """Returns all client loads by name. Their groups must exist."""
+    """Creates the groups of the loads, and returns all client loads by name. `prepare` must have run."""
     members = create_groups(address, GROUPS)
     beats = heartbeat_frames(members)
     commits = [framed(commit_request(f"orders-{number}", COMMITTED), _COMMIT) for number in range(COMMITS)]

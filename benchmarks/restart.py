@@ -79,7 +79,7 @@ QUICK = Plan(starts=3, rounds=1, connections=(100, 2_000))
 
 
 class Start(NamedTuple):
-    """Seconds from the start of the process until it listened and until it served, and its CPU seconds until then."""
+    """Seconds from the start of the process until it listened and until it served; its CPU seconds until it served."""
 
     listening: float
     served: float
@@ -116,7 +116,7 @@ def _first_connection(address: Address, began: float) -> socket.socket:
 
 
 class ReturningClients:
-    """Clients with one connection each. They reconnect when they lose it, and send one request on the new connection.
+    """Clients with one connection each. A client without a connection reconnects, and then sends one request.
 
     Attributes:
         served_at: the times at which clients got the reply to their first request after the loss.
@@ -138,7 +138,7 @@ class ReturningClients:
             self._selector.register(sock, selectors.EVENT_READ, (number, False))
 
     def run(self) -> None:
-        """Serves the clients until each has got a reply."""
+        """Runs the clients until each client has got a reply."""
         ends = time.perf_counter() + GIVE_UP_SECONDS
         while self._left:
             now = time.perf_counter()

@@ -55,7 +55,7 @@ class Results:
 
     Attributes:
         samples: the samples of each row and target, one per round.
-        failed: by row and target: the reason for which the target could not be measured. It has no samples of the row.
+        failed: by row and target: why the target could not be measured. The target then has no samples of the row.
         resident: the maximum resident bytes of a target after any run.
     """
 

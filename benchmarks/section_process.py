@@ -9,7 +9,7 @@ from benchmarks.section import Section
 
 
 def measured_in_subprocess(module: str, quick: bool, **options: object) -> Section:
-    """Imports a module in a new process and runs its `measure`. Raises the exceptions that are raised there."""
+    """Imports a module in a new process and runs its `measure`. Raises the exceptions of `measure`."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(partial(_measure, module, quick, **options)).result()
 

@@ -1,7 +1,7 @@
 """Builds Shotover, a proxy written in Rust, from its crate into a cache folder outside the repository.
 
-Cargo downloads the crate, so the user's own settings and mirrors apply. Run as a module, this fills the cache in
-advance. If the build fails, it prints one line with the reason, and the benchmarks run without Shotover.
+Cargo downloads the crate, so the user's own settings and mirrors apply. `python -m benchmarks.shotover` fills the
+cache in advance. If the build fails, it prints one line with the reason, and the benchmarks run without Shotover.
 """
 
 import shutil

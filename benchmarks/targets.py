@@ -63,12 +63,12 @@ class Target(NamedTuple):
     settings: str
 
     def cpu_seconds(self) -> float:
-        """Returns the user and system time of its processes so far."""
+        """Returns the CPU seconds of the target's processes so far, in user and system mode."""
         used = (each.cpu_times() for each in self._processes())
         return sum(each.user + each.system for each in used)
 
     def resident(self) -> int:
-        """Returns the resident memory of its processes in bytes."""
+        """Returns the resident memory of the target's processes in bytes."""
         return sum(int(each.memory_info().rss) for each in self._processes())
 
     def _processes(self) -> list[psutil.Process]:
@@ -98,7 +98,7 @@ class RunningTargets(NamedTuple):
 
     Attributes:
         targets: the direct connection, the sidecar, and the other proxies.
-        left_out: a line on each target that is not available.
+        left_out: for each target that is not available, one line with the reason.
     """
 
     broker: KafkaBroker

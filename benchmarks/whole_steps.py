@@ -187,7 +187,10 @@ class Sender:
         """Whether the sidecar answered the last request itself."""
 
     def longest(self, case: Case) -> StepTimes:
-        """Returns the longest steps of some rounds. The first round is not timed, because it compiles some code."""
+        """Returns the step times that `pick` selects from some rounds, by default the longest.
+
+        The first round is not timed, because it compiles some code.
+        """
         self._round(case, Clock(None))
         self._note_lost(case, Clock(None))
         rounds = [self._round(case, self._clock) for _ in range(ROUNDS)]

@@ -96,7 +96,7 @@ class Asker:
 
 
 def one_by_one(address: Address, frame: bytes, count: int, tls: ssl.SSLContext | None = None) -> float:
-    """Returns the requests per second over one connection, with one in flight."""
+    """Returns the requests per second over one connection, with one request in flight."""
     with Asker(address, tls) as asker:
         asker.ask(frame)
         began = time.perf_counter()
@@ -108,7 +108,10 @@ def one_by_one(address: Address, frame: bytes, count: int, tls: ssl.SSLContext |
 def side_by_side(
     address: Address, frame: bytes, connections: int, count: int, tls: ssl.SSLContext | None = None
 ) -> float:
-    """Returns the requests per second over `connections` connections, with one in flight on each. Replies are small."""
+    """Returns the requests per second over `connections` connections, with one request in flight on each.
+
+    A reply must fit into one read of 4,096 bytes.
+    """
     with ExitStack() as stack, select.epoll() as poller:
         askers = [stack.enter_context(Asker(address, tls)) for _ in range(connections)]
         for asker in askers:
@@ -147,7 +150,7 @@ def answer_times(address: Address, frame: bytes, count: int, at_least: int) -> l
 
 
 def churn(address: Address, at_once: int, count: int) -> float:
-    """Returns how many connections per second can be opened, send one ApiVersions request, and be closed."""
+    """Returns connections per second. Each connection sends one ApiVersions request, and is closed after the reply."""
     sockets: dict[int, socket.socket] = {}
     with select.epoll() as poller:
 

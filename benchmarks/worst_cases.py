@@ -37,7 +37,7 @@ PARTITIONS = 50
 
 
 class Step(NamedTuple):
-    """A timed step. `rounds` is how often it runs; the longest run counts."""
+    """A step to time. `rounds`: how many runs there are; the longest counts. `before`: runs untimed before each run."""
 
     name: str
     do: Callable[[], Any]
@@ -108,9 +108,10 @@ class BrokerWithManyGroups:
         return GroupsListed(groups=frozenset(self.names), sent_at=self.now, as_of=self.manager.note_count)
 
     def settle(self) -> None:
-        """Applies a list of the broker's groups, which ends doubts, and encodes the groups that have changed.
+        """Applies a list of the broker's groups, and encodes the groups that have changed.
 
-        After a write that could not be decoded, all groups stay incomplete.
+        The list ends doubts about which groups exist. Groups that an undecoded write made incomplete stay incomplete,
+        because only a description by the broker would complete them.
         """
         self.now += 100
         self.apply(self.listed())

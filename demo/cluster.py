@@ -1,6 +1,6 @@
 """The embedded cluster: librdkafka's mock cluster, in this process.
 
-The mock brokers accept producers, consumers and groups over real TCP. They support neither ListGroups nor
+The mock brokers accept producers, consumers and groups over real TCP. The mock brokers support neither ListGroups nor
 DescribeGroups.
 """
 
@@ -14,7 +14,7 @@ QUIET.setLevel(logging.CRITICAL)
 
 
 class EmbeddedCluster:
-    """A mock cluster. It ends when this object is garbage-collected.
+    """A mock cluster, which ends when this object is garbage-collected.
 
     Attributes:
         brokers: HOST:PORT of each broker.

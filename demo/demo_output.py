@@ -14,7 +14,7 @@ class DemoOutput:
 
     Attributes:
         failed_checks: the checks that failed.
-        skipped_checks: the checks that could not run on this machine, and why.
+        skipped_checks: for each check that could not run on this machine, what the check needs.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class DemoOutput:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Shows what the demo is waiting for, and then how long it took."""
+        """Shows what the demo waits for while the block runs, and then how long the block took."""
         began = time.monotonic()
         if self.console.is_terminal:
             with self.console.status(what + " …"):

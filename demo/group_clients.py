@@ -12,7 +12,7 @@ POLL_SECONDS = 0.1
 
 
 class Member(threading.Thread):
-    """One consumer of a group. It polls until `leave` is called.
+    """One consumer of a group, which polls until `leave` is called.
 
     Attributes:
         error: the last error of a poll.
@@ -123,7 +123,7 @@ class GroupClients:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
-    """Waits until a condition holds, and returns whether it does."""
+    """Waits at most `seconds` until a condition holds. Returns whether the condition holds."""
     turn = threading.Event()
     for _ in range(int(seconds / POLL_SECONDS)):
         if condition():

@@ -1,4 +1,4 @@
-"""The steps of the demo. Each step queries the running system, prints the result and checks it."""
+"""The steps of the demo. Each step queries the running system, and prints and checks the result."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ def old_admin(bootstrap: str) -> KafkaAdminClient:
 
 
 def start_clients(output: DemoOutput, crowd: GroupClients) -> None:
-    """Starts all clients and waits until their groups are stable. One group then loses its member."""
+    """Starts all clients and waits until their groups are stable. The only member of `ARCHIVE` then leaves."""
     crowd.produce(TOPIC, 200)
     for group, members in {**GROUPS, ARCHIVE: 1}.items():
         crowd.join(group, TOPIC, members)
@@ -61,7 +61,7 @@ def start_clients(output: DemoOutput, crowd: GroupClients) -> None:
 
 
 def wait_until_committed(crowd: GroupClients, records: int) -> bool:
-    """Waits until each of `GROUPS` has committed this number of records. Returns whether it did in time."""
+    """Returns whether each of `GROUPS` has committed `records` records within 15 seconds."""
     return wait_for(lambda: all(sum(committed(crowd, group).values()) == records for group in GROUPS), 15)
 
 
@@ -128,7 +128,7 @@ def fetch_offsets(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> 
 
 
 def refuse(output: DemoOutput, crowd: GroupClients, gateway: Gateway, limit: int) -> None:
-    """Starts one consumer more than the limit allows. The sidecar refuses it."""
+    """Starts one consumer more than the limit allows, and checks that the sidecar refuses this consumer."""
     before = {member.name: member.assigned for member in crowd.of("billing")}
     (late,) = [*crowd.join("billing", TOPIC, 1)]
     with output.waiting("a fourth consumer tries to join billing"):
@@ -149,7 +149,7 @@ def refuse(output: DemoOutput, crowd: GroupClients, gateway: Gateway, limit: int
 
 
 def explain(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None:
-    """Makes a member leave. The sidecar explains why its group rebalanced."""
+    """Makes a member leave, and checks that the sidecar explains why the group rebalanced."""
     leaver, *others = crowd.of("shipping")
     leaver.leave()
     with output.waiting(f"{leaver.name} leaves shipping"):
@@ -170,7 +170,7 @@ def explain(output: DemoOutput, crowd: GroupClients, gateway: Gateway) -> None:
 
 
 def scrape(output: DemoOutput, gateway: Gateway) -> None:
-    """Shows the metrics that Prometheus would scrape."""
+    """Prints and checks the metrics that Prometheus would scrape."""
     text = gateway.get("/metrics")
     metrics = {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value

@@ -1,6 +1,6 @@
 """Prometheus metrics, the flight recorder, and the journal's records.
 
-The package only observes. It does no network I/O and changes nothing in the coordinator.
+The package only observes. The package does no network I/O, and changes nothing in the coordinator.
 
 - `families`, `metric_family`: every metric family, declared once; docs/metrics.md is generated from them
 - `traffic_counters`, `listener_counters`, `admin_counters`: counters of requests, of each listener's connections, and

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class TokenRefusal(StrEnum):
-    """Why the admin port refused a request with a token. These are all values of the label."""
+    """Why the admin port refused a request with a token. The enum has all values of the label `reason`."""
 
     WRONG = "wrong"
     """The token is not the configured one."""

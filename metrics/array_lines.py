@@ -1,7 +1,7 @@
 """Array lines of the record contract: many records of one kind on one line of JSON.
 
-`ArrayBuilder` collects records of one kind until a line is full. `ArrayLine` is a complete line. It is kept as bytes,
-which take less memory than its records. `records_of` reads the records of any line.
+`ArrayBuilder` collects records of one kind until a line is full. `ArrayLine` is a complete line. The line is kept as
+bytes, which take less memory than its records. `records_of` reads the records of any line.
 """
 
 import json
@@ -58,7 +58,7 @@ class Line(Protocol):
         """Returns the line with its line end."""
 
     def halves(self) -> "Sequence[Line]":
-        """Returns two lines with the same records; none if there is one record only."""
+        """Returns two lines with the same records, or no line if there is only one record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ArrayLine:
     """A line with many records of one kind.
 
     Attributes:
-        envelope: what the records share.
+        envelope: the values that all records of the line share.
         encoded: the line in UTF-8, with its line end.
     """
 
@@ -88,7 +88,7 @@ class ArrayLine:
         return self.encoded
 
     def halves(self) -> "Sequence[ArrayLine]":
-        """Returns two lines with the same records under the same numbers; none if there is one record only."""
+        """Returns two lines with the same records under the same numbers, or no line if there is only one record."""
         if self.count == 1:
             return ()
         arrays = json.loads(self.encoded)["columns"]

@@ -50,7 +50,7 @@ LOCALLY_ANSWERED_APIS = (
     ApiKey.OFFSET_FETCH,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
 )
-"""APIs that the copy of the coordinator can answer. Their series are 0 from the start."""
+"""APIs that the copy of the coordinator can answer. The series of these APIs are 0 from the start."""
 
 _REBALANCING = (GroupState.ASSIGNING, GroupState.RECONCILING)
 STATES: Mapping[GroupKind, tuple[GroupState, ...]] = {
@@ -69,7 +69,7 @@ STATES: Mapping[GroupKind, tuple[GroupState, ...]] = {
 
 NEAR_LIMIT_PERCENT = 90
 """A group with at least this share of its limit is near the limit. A rolling update restarts about one member in ten at
-a time. If it starts new members before it stops old ones, the group needs room for one tenth more."""
+a time. An update that starts new members before it stops old members needs room for one tenth more."""
 
 
 class JournalWriterHealth(Protocol):
@@ -86,7 +86,7 @@ class JournalWriterHealth(Protocol):
 
 
 class LastReload(NamedTuple):
-    """The result of the last reload. `succeeded_at`: time of the last successful one, in seconds since the epoch."""
+    """The result of the last reload. `succeeded_at`: the time of the last success, in seconds since the epoch."""
 
     successful: bool
     succeeded_at: float
@@ -97,7 +97,10 @@ class ScrapeSources:
     """The sources of a scrape, and the level of detail that it shows.
 
     Attributes:
-        managers: the groups of each broker.
+        managers: returns the group manager of each broker's copy.
+        traffic: the counters of the data path.
+        fact_counters: the counters of facts.
+        detail: the finest level of series.
         copies_ready: whether the copies of all brokers are ready to answer.
         refusing_brokers: how many reachable brokers refuse the sidecar's own connection.
         held_bytes: bytes held for connections.
@@ -113,7 +116,7 @@ class ScrapeSources:
         admin_counters: counters of the admin port.
         certificates_expire_at: when certificates expire, in seconds since the epoch, by the values of the labels
             `listener` and `side`. `listener` is empty for certificates that belong to no listener.
-        drift: seconds to add to times on the clock of the views.
+        drift: returns the seconds to add to the copies' times, so that they match the system's clock.
         max_series: the maximum number of series in total, over all families that have a level of detail.
     """
 
@@ -176,7 +179,7 @@ class GroupTotals:
 
 
 def scrape(sources: ScrapeSources, chosen: Format, now: float) -> Generator[None, None, ScrapeResult]:
-    """Collects and encodes all metrics, in steps. `now`: seconds since the epoch, on the clock of the views."""
+    """Collects and encodes all metrics, in steps. `now`: seconds since the epoch, on the clock of the copies."""
     started = perf_counter()
     yield from _forget_removed_groups(sources)
     group_totals = GroupTotals()
@@ -195,7 +198,7 @@ def scrape(sources: ScrapeSources, chosen: Format, now: float) -> Generator[None
 
 
 def count_groups(sources: ScrapeSources, now: float) -> Generator[None, None, GroupTotals]:
-    """Counts all groups, in steps. `now`: see `scrape`."""
+    """Counts all groups, in steps. `now`: seconds since the epoch, on the clock of the copies."""
     group_totals = GroupTotals()
     for visit in walk(sources.managers(), now, sources.max_members):
         if visit is None:

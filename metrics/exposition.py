@@ -1,7 +1,7 @@
 """Encodes metric families in the formats that Prometheus reads, and chooses the format for an Accept header.
 
-`prometheus_client` writes a line in 5 to 8 us. This module writes the same line in 1 us, because a scrape may have
-hundreds of thousands of lines. Tests compare both.
+`prometheus_client` writes a line in 5 to 8 us. A scrape may have hundreds of thousands of lines, so this module writes
+the same line in 1 us. Tests compare the lines of both.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _NAME_ENDS = {MetricType.COUNTER.value: "_total", MetricType.INFO.value: "_info"
 
 
 class Format(NamedTuple):
-    """A format: OpenMetrics, or else the text format."""
+    """The format of an exposition: OpenMetrics, or else the text format."""
 
     openmetrics: bool
     content_type: str
@@ -41,7 +41,7 @@ def choose_format(accept: str) -> Format:
     """Returns the format that an Accept header asks for."""
     try:
         _, content_type = choose_encoder(accept)
-    except TypeError:  # The header has a version parameter that is not numeric, and is ignored.
+    except TypeError:  # The header is ignored, because its version is not a number.
         _, content_type = choose_encoder("")
     return Format(content_type.startswith("application/openmetrics-text"), content_type)
 

@@ -1,6 +1,6 @@
 """Counts facts, in total and per group.
 
-The counters are plain numbers and become families at each scrape. They need no locks and have no creation times.
+The counters are plain numbers without locks and creation times. Each scrape turns the numbers into families.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ OTHER = "other"
 """Label value for an error code that `ErrorCode` does not contain."""
 
 REBALANCE_SECONDS = (0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Bucket bounds: from a lone consumer to the default max.poll.interval.ms of 5 minutes, and twice that."""
+"""Bucket bounds in seconds. The last bounds are the default max.poll.interval.ms (5 minutes) and its double."""
 
 COMMIT_ERRORS = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -49,7 +49,7 @@ COMMIT_ERRORS = (
     ErrorCode.FENCED_INSTANCE_ID,
     ErrorCode.STALE_MEMBER_EPOCH,
 )
-"""Error codes in OffsetCommit replies (Kafka class OffsetCommitResponse). Their series are 0 from the start."""
+"""Error codes in OffsetCommit replies (Kafka class OffsetCommitResponse), whose series are 0 from the start."""
 
 
 def error_name(code: int) -> str:

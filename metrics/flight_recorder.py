@@ -35,7 +35,7 @@ from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.refusal_totals import GroupRefusals, RefusalRun
 
 MAX_FACTS_PER_GROUP = 200
-"""Maximum number of facts of one kind that are kept for a group. It holds for changes and for refused commits."""
+"""Maximum number of changes, and of refused commits, that are kept for one group."""
 MAX_REFUSED_SHARE = 0.25
 """Share of `max_bytes` that refusals and refused commits together may take if changes need the memory."""
 
@@ -60,7 +60,7 @@ Forgotten: TypeAlias = dict[str, str | None]
 
 @dataclass(slots=True)
 class _GroupFacts:
-    """Facts of one kind and group, oldest first. `forgotten_at`: see `GroupRefusals`, which has the same methods."""
+    """Facts of one kind and group, oldest first. `forgotten_at`: the time of the newest fact that is no longer kept."""
 
     facts: deque[Fact] = field(default_factory=deque)
     forgotten_at: float = NEVER
@@ -142,7 +142,7 @@ class FlightRecorder:
             self._evict_oldest()
 
     def timeline(self, group_id: str) -> list[Cells] | None:
-        """Returns a group's facts as JSON values, the newest last; None if there are none."""
+        """Returns a group's facts as JSON values, the newest last; None if no fact of the group is kept."""
         all_facts = (kind_facts.groups.get(group_id) for kind_facts in self._by_kind.values())
         kept = [each for group_facts in all_facts if group_facts is not None for each in _entries(group_facts)]
         return [timeline_entry(each) for each in sorted(kept, key=attrgetter("at"))] or None
@@ -183,7 +183,7 @@ class FlightRecorder:
         Audited refusals are included.
         """
         found: list[tuple[float, int, RefusalRun]] = []
-        order = count(0, -1)  # If two runs have the same time, the one that is found first counts as newer.
+        order = count(0, -1)  # If two runs have the same time, the run that is found first counts as newer.
         for group in reversed(self._by_kind[FactKind.REFUSALS].groups.values()):
             assert isinstance(group, GroupRefusals)
             if len(found) >= limit and (not found or group.last_at < found[0][0]):
@@ -197,8 +197,8 @@ class FlightRecorder:
     def _evict_oldest(self) -> None:
         """Evicts the oldest fact of the least recently active group.
 
-        The fact is a refusal or a refused commit if these take more than `MAX_REFUSED_SHARE` of the memory, or if there
-        are no changes. Otherwise the fact is a change.
+        The fact is a refusal or a refused commit if both kinds together take more than `MAX_REFUSED_SHARE` of the
+        memory, or if there are no changes. Otherwise the fact is a change.
         """
         changes, *refused = (self._by_kind[kind] for kind in FactKind)
         largest = max(refused, key=attrgetter("held_bytes"))
@@ -215,7 +215,7 @@ class FlightRecorder:
 def _kind(fact: Fact) -> FactKind | None:
     """Returns the kind of a fact, or None if the fact is not kept."""
     if isinstance(fact, ClientBypassed):
-        return None  # Not an event of the group. The log and the status page show it.
+        return None  # A bypass is no event of the group. The log and the status page show it.
     if isinstance(fact, OffsetsCommitted):
         return FactKind.COMMITS if fact.refused else None
     return FactKind.REFUSALS if isinstance(fact, ClientRefused) else FactKind.CHANGES
@@ -281,7 +281,7 @@ class _FactShape(NamedTuple):
 
 _MEMBER_FIELDS = frozenset({"by", "slowest"})
 _FACT_SHAPES: dict[type[Fact], _FactShape] = {}
-"""A cache of shapes."""
+"""The shapes that `_fact_shape` has computed so far."""
 
 
 def _fact_shape(kind: type[Fact]) -> _FactShape:

@@ -1,10 +1,10 @@
 """Writes the lines of the journal to disk, in segments.
 
 `JournalSegments` has a bounded queue in memory, rotates the segments, limits their total size and age, and counts
-written and dropped records. `append` never waits for the disk. `write` does not raise disk errors. It counts them, and
-its next call tries again.
+written and dropped records. `append` never waits for the disk. `write` counts disk errors and does not raise them.
+The next call of `write` tries again.
 
-One thread appends and one thread writes. They share only the queue. A segment is named
+One thread appends and one thread writes. The two share only the queue. A segment is named
 ``.segment-<boot>-<number>.jsonl`` while it is written. When it is sealed, it is flushed to the disk and then renamed
 without the dot. Spark ignores files whose names start with a dot, so it sees only complete segments.
 
@@ -129,7 +129,7 @@ class JournalSegments:
             `over_age` drop the oldest.
         last_flush: time of the last write, in seconds since the epoch; 0 before the first write.
         failures: how often the disk failed.
-        failure: the error of the last attempt; None if it succeeded.
+        failure: the error of the last attempt to write; None if the attempt succeeded.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class JournalSegments:
         retention_seconds: float = 604_800.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Does not access the disk.
+        """Creates an empty queue. Does not access the disk.
 
         Args:
             folder: the folder of the segments, created when it is first needed. If several sidecars use one folder,
@@ -198,7 +198,7 @@ class JournalSegments:
         return bool(self._queue or self._in_hand) or self._too_old(now)
 
     def write(self) -> None:
-        """Writes the queued records, and seals a full or old segment. Blocks on the disk: call in the writer thread."""
+        """Writes the queued records, and seals a full or old segment. Blocks on the disk."""
         self._attempt(self._write)
 
     def close(self) -> None:

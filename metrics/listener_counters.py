@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class CloseReason(StrEnum):
-    """Why a client connection ended. These are all values of the label."""
+    """Why a client connection ended. The enum has all values of the label `reason`."""
 
     CLIENT_CLOSED = "client_closed"
     BROKER_CLOSED = "broker_closed"
@@ -52,7 +52,7 @@ class CloseReason(StrEnum):
 
 
 class ReadPause(StrEnum):
-    """The limit at which a client is not read. These are all values of the label, which are names of settings."""
+    """The limit at which the sidecar stops reading from a client. Each value of the label `limit` is a setting."""
 
     IN_FLIGHT_REQUESTS = "in_flight_requests"
     KEPT_BYTES = "kept_bytes"
@@ -60,14 +60,14 @@ class ReadPause(StrEnum):
 
 
 class TlsSide(StrEnum):
-    """The side of a TLS handshake. These are all values of the label."""
+    """The side of a TLS handshake. The enum has all values of the label `side`."""
 
     CLIENT = "client"
     UPSTREAM = "upstream"
 
 
 class TlsFailure(StrEnum):
-    """Why a TLS handshake failed. These are all values of the label."""
+    """Why a TLS handshake failed. The enum has all values of the label `reason`."""
 
     CERTIFICATE = "certificate"
     """One side does not accept the other side's certificate."""

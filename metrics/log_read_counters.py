@@ -1,4 +1,4 @@
-"""Counters of the reader of one broker's `__consumer_offsets`. One thread increments and reads them."""
+"""Counters of the reader of one broker's `__consumer_offsets`. One thread increments and reads the counters."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from group_sidecar.coordinator.state.log_partitions import PartitionState
 from group_sidecar.metrics.traffic_counters import Histogram
 
 LOAD_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Bucket bounds: from an empty partition to one that was never compacted."""
+"""Bucket bounds in seconds, from an empty partition to a partition that was never compacted."""
 MAX_KEY_TYPES = 32
 """Key types from this number on share one counter, because a log could contain thousands of types. The largest type in
 `KeyType` is 23."""
@@ -54,7 +54,7 @@ class LogReadCounters:
         return max(self.lags.values(), default=0)
 
     def count_skipped(self, types: Mapping[int, int]) -> None:
-        """Adds skipped records. `types`: their number by key type; -1 for keys without a type."""
+        """Counts skipped records. `types`: the number of records by key type; -1 for keys without a type."""
         for key_type, count in types.items():
             name = NO_KEY if key_type < 0 else str(key_type) if key_type < MAX_KEY_TYPES else OTHER
             self.skipped[name] += count

@@ -71,7 +71,7 @@ def why(
 
 
 _FORGOTTEN = {"rebalances": "changes", "refusals": "refusals", "failed_commits": "commits"}
-"""The kind of facts behind each figure."""
+"""The kind of facts that each figure counts."""
 
 
 def _first_refused_at(run: Cells) -> str:
@@ -80,7 +80,10 @@ def _first_refused_at(run: Cells) -> str:
 
 
 def _refusals_since(run: Cells, begin: str) -> int:
-    """Returns how many refusals of a run were at `begin` or later. If the run started earlier, only the last counts."""
+    """Returns how many refusals of a run were at `begin` or later, or 1 if the run began earlier.
+
+    The times of the other refusals of such a run are not known.
+    """
     return int(run.get("count", 1)) if _first_refused_at(run) >= begin else 1
 
 
@@ -135,12 +138,13 @@ class _Cause:
 
 
 def _causes(completed: Sequence[Cells], kept: Sequence[Cells]) -> list[_Cause]:
-    """Returns the causes, the most frequent first. Among equals, the latest is first."""
+    """Returns the causes, the most frequent first. Among equally frequent causes, the latest is first."""
     found: dict[object, _Cause] = {}
     departures = {cell["member_id"]: cell["how"] for cell in kept if cell["what"] == "member_gone"}
     for cell in reversed(completed):
         by, gone = cell["by"], cell["reason"] in (RebalanceReason.LEAVE, RebalanceReason.EXPIRED)
-        how = departures.get(by["member_id"], "") if by and gone else ""  # A member that joined may have left later.
+        # A member whose join caused the rebalance may have left later. Its departure is then not part of the cause.
+        how = departures.get(by["member_id"], "") if by and gone else ""
         named = tuple(by.get(name, "") for name in _NAMED) if by else None
         key = cell["cause"], named, _without_numbers(cell["said"]), how
         made = found.setdefault(key, _Cause(cell["cause"], cell["reason"], by, cell["said"], how))

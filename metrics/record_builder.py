@@ -81,7 +81,7 @@ class RecordBuilder:
     def snapshot(
         self, groups: Iterable[GroupWithOffsets | None], log_ends: Iterable[SeenLogEnd], sample: Sample, now: float
     ) -> Iterator[Line | None]:
-        """Yields the lines of the current state, and None where other tasks may run; see `snapshot_observations`."""
+        """Yields the lines of `snapshot_observations`, and None where other tasks may run."""
         emitted_at = timestamp(now)
         observations = snapshot_observations(groups, log_ends, sample, now)
         if self._writes_arrays:
@@ -197,8 +197,8 @@ def snapshot_observations(
     that are not finite are left out of the sample, because JSON cannot represent them.
 
     Args:
-        groups: the groups from `group_snapshot.walk`, which yields None when other tasks may run. This function yields
-            these None too. A group is left out if its log partition is still loading, or if the sidecar's broker does
+        groups: the groups from `group_snapshot.walk`, which yields None when other tasks may run. This function then
+            yields None too. A group is left out if its log partition is still loading, or if the sidecar's broker does
             not lead the partition.
         log_ends: the log ends of all partitions.
         sample: figures of the sidecar itself.

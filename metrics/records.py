@@ -1,7 +1,7 @@
 """The record contract: the records that a sidecar writes for Spark, one JSON object per line.
 
 The module declares the envelope and the kinds of records, with the type and the bounds of each column, and converts
-records to lines and back. It imports only the standard library, because it is the only module that `spark/` shares with
+records to lines and back. The module imports only the standard library, because `spark/` shares no other module with
 the sidecar.
 
 A line of version 1 is a flat object with the columns of the envelope and the columns of the record's kind. If several

@@ -1,7 +1,7 @@
 """The record contract as a JSON Schema, draft 2020-12, for programs that read or write records without this project.
 
-The schema is made from the columns that `records` declares. It describes one line of a journal and the value of one
-message of the topic. A line has one record (version 1) or many records of one kind (version 2).
+The schema is made from the columns that `records` declares. The schema describes one line of a journal, or the value of
+one message of the topic. A line has one record (version 1) or many records of one kind (version 2).
 
 ``python -m group_sidecar.metrics.records_schema`` prints the schema: docs/records.schema.json.
 """
@@ -36,7 +36,7 @@ JsonSchema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 IDENTIFIER = f"urn:kafka-group-sidecar:records:{ARRAY_VERSION}"
-"""The `$id` of the schema. It is a name and no address: nobody has to fetch it."""
+"""The `$id` of the schema, which is a name and not an address to fetch."""
 
 _TIMESTAMP_PATTERN = (
     "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9][.][0-9]{3}Z$"

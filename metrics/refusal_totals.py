@@ -2,8 +2,8 @@
 
 A refused client tries again about every second. Refusals are therefore counted in runs: all refusals of one client for
 one reason within a minute are one run. If a group has too many runs, two successive runs of the client with the most
-runs are merged, namely the pair whose time span is shortest in relation to its age. Merging keeps the counts exact, and
-makes only the times of old runs less exact. If no client has two runs, the oldest run is evicted.
+runs are merged. The merged pair is the pair whose time span is shortest in relation to its age. Merging keeps the
+counts exact, and makes only the times of old runs less exact. If no client has two runs, the oldest run is evicted.
 """
 
 from collections import OrderedDict

@@ -22,17 +22,17 @@ UNKNOWN_API = -1
 """The key under which all unknown APIs are counted. A client with invented keys can therefore add only one row."""
 
 REQUEST_SECONDS = (0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0)
-"""Bucket bounds. A local answer takes well under a millisecond; a parked JoinGroup takes minutes."""
+"""Bucket bounds in seconds. A local answer takes well under a millisecond. A parked JoinGroup takes minutes."""
 
 
 class Verification(StrEnum):
-    """The result of verifying an answer. These are all values of the label."""
+    """The result of verifying an answer. The enum has all values of the label `result`."""
 
     AGREED = "agreed"
     DIFFERENT = "different"
     """The broker's answer differs, and the group had not changed meanwhile."""
     INCONCLUSIVE = "inconclusive"
-    """The broker's answer differs, but the group changed meanwhile, or the broker was only late."""
+    """The answers differed at first, but agreed later, or the sidecar meanwhile left such questions to the broker."""
     SKIPPED = "skipped"
     """The broker does not authorize the sidecar, or does not support the request's version."""
     LOST = "lost"
@@ -77,6 +77,8 @@ class TrafficCounters:
         cached_authorizations: current number of cached grants of authorizers.
         durations: API key -> histogram of seconds of requests that had a reply.
         unanswered: API key -> completed requests without a reply.
+
+    The other attributes count by API key, by policy, or by one of these and a reason, result or error code.
     """
 
     __slots__ = (
@@ -154,7 +156,7 @@ class TrafficCounters:
         _bump(self.answers, _counter_key(api_key))
 
     def relayed(self, api_key: int) -> None:
-        """Counts a request that was relayed to the broker in another version, because the broker lacks its version."""
+        """Counts a request that was relayed in another version, because the broker lacks the version of the request."""
         _bump(self.relays, _counter_key(api_key))
 
     def answered_from_cache(self, api_key: int) -> None:

@@ -1,7 +1,7 @@
 """``python -m group_sidecar.spark``: runs the fleet job if PySpark is installed.
 
-The exit status is 3 if PySpark is missing, and standard error then explains in one line how to install it. Otherwise it
-is the status of `cli.main`.
+The exit status is 3 if PySpark is missing. Standard error then explains in one line how to install PySpark. Otherwise
+the exit status is that of `cli.main`.
 """
 
 import sys

@@ -43,7 +43,7 @@ def expanded(lines: DataFrame, names: Sequence[str], others: Sequence[str]) -> D
         others: the columns that are the same for all records of a line.
     """
     arrays = (F.coalesce(_array(name), F.array().cast(f"ARRAY<{_TYPES[name]}>")).alias(name) for name in _TYPES)
-    # An array of another kind, which the contract ignores, may be longer.
+    # The contract ignores arrays of columns that only other kinds have. Such an array may be longer.
     values = F.slice(F.arrays_zip(*arrays), 1, F.col(_COUNT).cast("INT"))
     values = F.when(F.col("fault").isNull() & (F.col("version") == ARRAY_VERSION), values)
     # `outer` keeps the lines that have no arrays.
@@ -99,7 +99,7 @@ def _array(name: str) -> Column:
 
 
 def _last_seq() -> Column:
-    # Without a bound on the sum, a large `seq` would exceed BIGINT.
+    # Without these bounds, the sum could exceed BIGINT.
     return F.least(F.col("seq"), F.lit(GREATEST)) + F.least(F.col(_COUNT), F.lit(GREATEST)) - 1
 
 

@@ -6,11 +6,11 @@ one folder.
     <name>/day=2025-01-31/hour=9/batch=12.00000007-ab12/...  rows of batch 12 for that hour, from that attempt
     <name>/day=2025-01-31/hour=9/batch=compacted-ab12/...    rows of several batches
 
-Each attempt to write a batch has its own folders. It removes the folders of earlier attempts only after its own are
-complete. So a process that continues after it has lost its lease can at worst store rows a second time.
+Each attempt to write a batch has its own folders. The attempt removes the folders of earlier attempts only after its
+own folders are complete. So a process that continues after it has lost its lease can at worst store rows a second time.
 
 A row may be stored several times, and readers remove the duplicates. So compaction needs no atomic switch. While the
-old folders and the new folder both exist, or the new one is incomplete, some rows are stored twice.
+old folders and the new folder both exist, some rows are stored twice.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -67,7 +67,7 @@ class BatchStore:
         Args:
             batch: the batch's number or name.
             attempt: the name of the attempt.
-            staged: the folder that contains the rows by day and hour. They are moved from there.
+            staged: the folder that contains the rows by day and hour, and from which the rows are moved.
 
         Returns:
             The hours for which the attempt has rows.
@@ -139,7 +139,7 @@ class BatchStore:
         return self._unique(self.read(hours))
 
     def compact(self, before: datetime, batch: int) -> int:
-        """Merges the folders of each hour before `before` that has several. Returns how many folders it removed.
+        """Merges the folders of each hour before `before` that has several folders. Returns how many were removed.
 
         Folders of `batch` or later batches stay as they are, because those batches may have to be written again.
         """

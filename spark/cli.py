@@ -8,7 +8,8 @@ The module defines the subcommands, their arguments and the exit statuses. `jobs
     python -m group_sidecar.spark report --tables DIR --output FILE.html
     spark-submit spark/cli.py run --input URL --output URL ...
 
-Results go to standard output. The number of lines read, and a line for each batch of a stream, go to standard error.
+Results go to standard output. The numbers of records and of quarantined lines, and a line for each batch of a stream,
+go to standard error.
 """
 
 import argparse
@@ -41,7 +42,7 @@ EXIT_USAGE = 2
 EXIT_REQUIREMENT_MISSING = 3
 EXIT_STORE_LOCKED = 4
 SMALL_INPUT_BYTES = 64 << 20
-"""For inputs below this size, Spark is configured to start quickly. Optimised compilation does not pay off there."""
+"""For inputs below this size, Spark is configured to start quickly, because optimised compilation does not pay off."""
 SMALL_STORE_BYTES = 4 << 20
 """The same limit for `requeue`, which reads the store. Compressed Parquet is much smaller than the journals."""
 KAFKA = "kafka://"
@@ -91,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parses the command line. If it is wrong, prints the reason and ends the process with status 2."""
+    """Parses the command line. If the command line is wrong, prints the reason and ends the process with status 2."""
     parser = argparse.ArgumentParser(
         prog=os.environ.get("GROUP_SIDECAR_PROGRAM", "python -m group_sidecar.spark"),
         description="Aggregates the records of all sidecars of a Kafka cluster.",
@@ -215,7 +216,7 @@ def _input(text: str) -> str:
 
 
 def _existing_path(text: str) -> str:
-    """Checks a path before Spark starts, because the start takes seconds. A URL is not checked, as only Spark can."""
+    """Checks a path before Spark starts, because the start takes seconds. Only Spark can check a URL."""
     if not urlsplit(text).scheme and not Path(text).exists():
         raise argparse.ArgumentTypeError(f"there is no {text}")
     return text
@@ -303,7 +304,7 @@ def _session(options: argparse.Namespace) -> SparkSession:
 def _is_small(folder: Path, files: str, limit: int) -> bool:
     size = 0
     for path in folder.rglob(files):
-        # A sidecar may drop its oldest segments at any time, and a job may remove its attempts.
+        # A sidecar may drop its oldest segments at any time, and a job may remove folders of its attempts.
         with suppress(FileNotFoundError):
             size += path.stat().st_size
     return folder.is_dir() and size < limit

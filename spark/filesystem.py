@@ -1,7 +1,7 @@
 """Folders on any file system that Spark supports: the local one, HDFS or an object store.
 
-The module lists, removes and moves folders, reads and writes small files, and names the folder of an hour. It uses
-Hadoop's FileSystem in the JVM that Spark runs in.
+The module lists, removes and moves folders, reads and writes small files, and names the folder of an hour. The
+module uses Hadoop's FileSystem in the JVM that Spark runs in.
 
 Hadoop reports some failures by an exception and others by returning false. Methods that read, write, move or remove
 files turn both into a `FolderError`.
@@ -46,7 +46,7 @@ class FolderError(Exception):
 
 
 class Folders:
-    """The folders below a root, by their paths relative to it.
+    """The folders below a root folder, by their paths relative to the root.
 
     Args:
         spark: the session.
@@ -61,7 +61,7 @@ class Folders:
         self._system: Any = path.getFileSystem(configuration)
         self.root = str(self._system.makeQualified(path).toString())
         self._local = self.root.startswith("file:")
-        # Small files are overwritten while others read them, so they have no separate checksum files.
+        # Other processes read small files while they are overwritten, so small files have no separate checksum files.
         self._plain: Any = self._system.getRawFileSystem() if self._local else self._system
 
     def url(self, folder: str) -> str:
@@ -69,7 +69,7 @@ class Folders:
         return f"{self.root}/{folder}"
 
     def children(self, folder: str) -> list[str]:
-        """Returns the sorted names in a folder, without hidden ones. The list is empty if the folder does not exist."""
+        """Returns the sorted names in a folder, without hidden names. Returns no names if the folder does not exist."""
         if not self._system.exists(self._path(folder)):
             return []
         names = (str(status.getPath().getName()) for status in self._system.listStatus(self._path(folder)))
@@ -95,7 +95,7 @@ class Folders:
         return [name for name in self.children(folder) if _DAY.fullmatch(name)]
 
     def newest_hour(self, folder: str) -> datetime | None:
-        """Returns the newest hour that has a folder; None if there is none."""
+        """Returns the newest hour that has a folder; None if no hour has a folder."""
         for day in reversed(self.days(folder)):
             if hours := list(self._hours_of(folder, day)):
                 return hours[-1]
@@ -140,7 +140,7 @@ class Folders:
         Args:
             folder: the folder to be replaced.
             by: the folder that replaces it.
-            aside: the path to which the old folder is moved. It is moved back if `by` cannot be moved.
+            aside: the path to which the old folder is moved, and from which it is moved back if `by` cannot be moved.
 
         Raises:
             FolderError: a folder could not be moved.
@@ -166,7 +166,7 @@ class Folders:
             return int(summary.getFileCount()), int(summary.getLength())
 
     def read(self, file: str) -> str | None:
-        """Returns the text of a small file; None if it does not exist."""
+        """Returns the text of a small file; None if the file does not exist."""
         path = self._path(file)
 
         def text() -> str:
@@ -180,7 +180,7 @@ class Folders:
             return self._none_if_missing(path, text)
 
     def write(self, file: str, text: str) -> None:
-        """Writes a small file, and replaces it if it exists.
+        """Writes a small file, and replaces an existing file.
 
         On the local file system a reader sees the old file or the new one, even if the writer is killed meanwhile. On
         other file systems a reader may see an incomplete file.

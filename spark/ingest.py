@@ -35,8 +35,8 @@ class IngestResult:
     """The outcome of one batch.
 
     Attributes:
-        records: number of records, including repeated ones. A line may have many.
-        quarantined: number of the lines in quarantine, by fault.
+        records: number of records, including repeated records. A line may have many records.
+        quarantined: number of lines that the batch put into quarantine, by fault.
         hours: the hours (UTC) whose tables were computed again, oldest first.
         days_dropped: number of days that were dropped because of their age.
         warnings: problems for the operator, each in one line.
@@ -60,10 +60,10 @@ def ingest(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = 
             segments are added to the ledger.
         batch: the batch's number in the stream, larger than those of earlier batches; or the name of a batch that does
             not belong to a stream.
-        now: the current time; the clock's time if None. It decides which records are too old or lie in the future.
+        now: the current time, which decides which records are too old or lie in the future; the clock's time if None.
 
     Raises:
-        RowCountError, FolderError, LeaseLostError: as in `WriteAttempts.add`.
+        RowCountError, FolderError, LeaseLostError: the batch could not be written; see `WriteAttempts.add`.
     """
     now = now or datetime.now(UTC)
     files = Observation() if "file" in lines.columns else None
@@ -93,7 +93,7 @@ def replay(
         lines: `value` STRING and `arrived_at` TIMESTAMP.
         since: the beginning of the first hour.
         until: the end of the last hour.
-        now: as in `ingest`.
+        now: the current time; the clock's time if None.
     """
     now = now or datetime.now(UTC)
     emitted_at = F.col("emitted_at")

@@ -128,7 +128,7 @@ class RequeueOptions:
 
 
 def run_requeue(spark: SparkSession, options: RequeueOptions) -> None:
-    """Judges quarantined lines again, and stores those that are records now.
+    """Judges quarantined lines again, and stores the lines that are records now.
 
     Raises:
         StoreError: there is no store.
@@ -216,7 +216,7 @@ class _MissedSegmentsChecker:
         try:
             self.look()
         except PySparkException as error:
-            # A failure of the stream is reported elsewhere.
+            # Only the check has failed. The stream itself reports its failures.
             _log(f"warning: the check for missed segments failed: {str(error).splitlines()[0]}")
         finally:
             self._store.writing.release()
@@ -244,7 +244,7 @@ def _show(read: Callable[[str], DataFrame], name: str, options: RunOptions) -> N
 
 @dataclass
 class _BatchTotals:
-    """The sums over all batches."""
+    """The numbers of records and of quarantined lines, summed over all batches."""
 
     records: int = 0
     quarantined: Counter[str] = field(default_factory=Counter)
@@ -270,7 +270,7 @@ def _folder(output: str | None) -> Iterator[str]:
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """Yields an event that SIGTERM and SIGINT set in place of their old handlers, but only in the main thread."""
+    """Yields an event that SIGTERM and SIGINT set until the block ends. Outside the main thread, no signal sets it."""
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopping

@@ -3,14 +3,13 @@
     _lease/00000007    the holder with token 7: its process, and the last renewal of its lease
 
 The holder of the highest token may write. A process gets a token by creating the file of that number, which only one
-process can do. A process may create the file if the last holder has released its lease, has died on this machine, or
-has not renewed its lease for `EXPIRY`. Only the file system's clock measures that time, so the clocks of machines may
-differ.
+process can do. A process may create the file if the last holder released its lease, died on this machine, or did not
+renew its lease for `EXPIRY`. Only the file system's clock measures that time, so the clocks of machines may differ.
 
 A holder that was suspended does not know that its lease has expired. So a holder checks its lease before each step that
-other processes would see (`Lease.check`): it renews the lease, and then looks for a higher token. A process that takes
-over a lease does the opposite: it creates the file of its token, and then looks for a renewal by the previous holder.
-So at least one of the two notices the other.
+other processes would see (`Lease.check`): the holder renews the lease, and then looks for a higher token. A process
+that takes over a lease first creates the file of its token, and then looks for a renewal by the previous holder. So at
+least one of the two processes notices the other process.
 """
 
 import json
@@ -37,15 +36,15 @@ _FOLDER = "_lease"
 
 
 class LeaseTakenError(Exception):
-    """Another process writes to the store. The text names it, in one line."""
+    """Another process writes to the store. The text names that process, in one line."""
 
 
 class LeaseLostError(Exception):
-    """This process may no longer write to the store, because another one has taken over its lease."""
+    """This process may no longer write to the store, because another process has taken over the lease."""
 
 
 class Lease:
-    """The right to write to a store. `hold_lease` creates it.
+    """The right to write to a store. `hold_lease` creates this object.
 
     Attributes:
         token: a number that grows with every holder.

@@ -44,7 +44,7 @@ Part = type[Envelope | Body]
 
 
 class Fault(StrEnum):
-    """Why a line is in quarantine. If several faults apply, the first one counts."""
+    """Why a line is in quarantine. If several faults apply, the first of them in this list counts."""
 
     NOT_JSON_OBJECT = "not_json_object"
     UNKNOWN_VERSION = "unknown_version"
@@ -74,7 +74,7 @@ def judged(
     others: Sequence[str] = (),
     known_fault: Column | None = None,
 ) -> DataFrame:
-    """Parses lines by the contract and finds the fault of each.
+    """Parses lines by the contract, and finds the fault of each line.
 
     Args:
         lines: `value` STRING, and `arrived_at` TIMESTAMP, when the transport received the line; null if not known.
@@ -99,7 +99,7 @@ def judged(
     }
     now = F.current_timestamp() if now is None else now
     schema = f"{record_ddl()}, {array_lines.DDL}, `{_UNREADABLE}` STRING"
-    # `inline` makes Spark parse each line once. Otherwise Spark would parse it for each column that a condition names.
+    # `inline` makes Spark parse each line once. Otherwise each condition would parse lines again.
     arrived = F.when(F.col("arrived_at").between(_moment(EARLIEST), now + F.lit(CLOCK_SKEW)), F.col("arrived_at"))
     parsed = F.inline(F.array(F.from_json("value", schema, options)))
     read = lines.select("value", arrived.alias("arrived_at"), *others, parsed)
@@ -119,7 +119,7 @@ def accepted(judged: DataFrame) -> DataFrame:
 
 
 def quarantined(judged: DataFrame) -> DataFrame:
-    """Returns the other lines, as they came.
+    """Returns the lines with a fault, as they came.
 
     Returns:
         fault STRING: The first fault of the line.

@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 SEGMENTS = "*.jsonl"
-"""Sealed segments. Spark ignores names that begin with a dot, such as those of open segments."""
+"""The glob of sealed segments. Spark ignores names that begin with a dot, such as those of open segments."""
 FILE = "path STRING, size BIGINT, modified BIGINT"
 """A segment: its URL, its size in bytes, and when it was last written, in milliseconds since the epoch."""
 MAX_FILE_AGE = "3650000d"
-"""Spark ignores a file whose date is older than the newest file's date by more than this. A date may be wrong by years.
-The value is ten thousand years, so that Spark ignores no file."""
+"""The age, relative to the newest file, from which Spark ignores a file. A date may be wrong by years. So the value is
+ten thousand years, and Spark ignores no file."""
 
 _SEGMENT_OPTIONS = {"pathGlobFilter": SEGMENTS, "recursiveFileLookup": "true", "ignoreMissingFiles": "true"}
 _KAFKA = re.compile(r"kafka://(?P<servers>[^/,\s:]+:\d+(?:,[^/,\s:]+:\d+)*)/(?P<topic>[A-Za-z0-9._-]{1,249})")
@@ -96,7 +96,7 @@ def kafka(spark: SparkSession, topic: KafkaTopic) -> DataFrame:
 
 
 def kafka_stream(spark: SparkSession, topic: KafkaTopic) -> DataFrame:
-    """Returns the lines of a topic as a stream, from its beginning.
+    """Returns the lines of a topic as a stream, from the beginning of the topic.
 
     Raises:
         AnalysisException: Spark lacks its Kafka connector.
@@ -105,7 +105,7 @@ def kafka_stream(spark: SparkSession, topic: KafkaTopic) -> DataFrame:
 
 
 def all_files(spark: SparkSession, path: str) -> DataFrame:
-    """Returns all files below a folder except hidden ones, as `FILE`. Their contents are not read."""
+    """Returns all files below a folder except hidden files, as `FILE`, without reading the files."""
     options = {name: value for name, value in _SEGMENT_OPTIONS.items() if name != "pathGlobFilter"}
     found = spark.read.format("binaryFile").options(**options).load(path)
     return found.select("path", F.col("length").alias("size"), F.unix_millis("modificationTime").alias("modified"))

@@ -11,7 +11,7 @@ from group_sidecar.spark.ingest import IngestResult, ingest
 from group_sidecar.spark.store import Store
 
 _LOOK_BACK = timedelta(days=1)
-"""Sidecars are compared from this time before the newest hour on."""
+"""How far before the newest hour the search for several sidecars with one id begins."""
 _MAX_NAMED = 3
 """Maximum number of files or sidecars that a warning names."""
 _SEGMENT = f"%{line_sources.SEGMENTS.removeprefix('*')}"

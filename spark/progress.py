@@ -21,10 +21,10 @@ from pyspark.sql.streaming.listener import (
 
 @dataclass(frozen=True, kw_only=True)
 class StreamHealth:
-    """The known state of the query.
+    """The known state of a streaming query.
 
     Attributes:
-        name: the query's name; None if it has none.
+        name: the query's name; None if the query has no name.
         query: the query's id, which stays the same over restarts.
         batch: number of the last batch; -1 before the first.
         batches: how many batches were done since the start.

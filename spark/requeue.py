@@ -3,7 +3,7 @@
 A line of a newer contract waits in quarantine until the job is upgraded. The lines of a folder of the quarantine become
 a batch that replaces this folder: the records go to their hours, and the rest goes back to the quarantine. Like every
 batch, the replacement is atomic (`write_attempts`). If the process dies in between, some lines may be stored twice.
-They are counted once.
+Each of these lines is counted once.
 """
 
 from collections.abc import Collection
@@ -62,7 +62,7 @@ def requeue(
         faults: the faults of the lines that are judged again.
         since: lines that arrived in earlier hours are left out; None for no limit.
         until: lines that arrived at this time or later are left out, by whole hours; None for no limit.
-        now: the current time; the clock's time if None. It decides which records are too old or lie in the future.
+        now: the current time, which decides which records are too old or lie in the future; the clock's time if None.
     """
     now = now or datetime.now(UTC)
     folders, repeated = store.quarantine_folders(since, until)
@@ -96,7 +96,7 @@ def _judged_again(store: Store, lines: DataFrame, faults: Collection[Fault], now
 
     A line whose fault is not one of `faults` keeps its fault.
     """
-    # Each record of an array line gets a copy of this row, so it does not contain the line.
+    # Each record of an array line gets a copy of this row, so the row does not contain the line.
     row = F.struct("fault", "arrived_at", "name", "folder", "folder_hour").alias("quarantined")
     values = lines.select(F.col("line").alias("value"), "arrived_at", row)
     oldest = store.oldest(now)

@@ -3,8 +3,8 @@
     ledger/<batch>.json    the segments of that batch, one JSON object per line
     ledger/merged-ab12/    the segments of several batches
 
-Spark remembers segments by name and never reads one again. The ledger also has their sizes and dates. It therefore
-detects a segment that was incomplete when it was read and was completed later under the same name.
+Spark remembers segments by name and reads each name only once. The ledger also has the sizes and dates. So the
+ledger detects a segment that was incomplete when it was read and was completed later under the same name.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class SegmentLedger:
         self._fence = fence
 
     def add(self, batch: Batch, files: str) -> None:
-        """Adds the segments of a batch, in place of those that the ledger had for that batch.
+        """Adds the segments of a batch, in place of the segments that the ledger had for that batch.
 
         Args:
             batch: the batch's number or name.

@@ -59,7 +59,7 @@ def session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings = _settings(jars, kafka)
         if master is None or master.startswith("local"):
-            # Otherwise Spark searches for an address by which other hosts reach this one, and warns if there is none.
+            # Otherwise Spark searches for an address by which other hosts reach this host, and warns if there is none.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             settings |= _SMALL_INPUT_SETTINGS if small else _LARGE_INPUT_SETTINGS
         for name, value in settings.items():

@@ -39,7 +39,7 @@ ICEBERG = "iceberg"
 QUARANTINE = "quarantine"
 CHECKPOINT = "checkpoint"
 CLOSED_AFTER = timedelta(hours=2)
-"""How long after its end an hour is compacted. Later records are stored too, and are merged by the next compaction."""
+"""How long after its end an hour is compacted at the earliest. The next compaction merges later records too."""
 _BY_KIND = ("kind", "sidecar", "boot", "seq")
 """The order of compacted records. A query reads records of only some kinds, so records of a kind are adjacent."""
 _MADE_WITH = "store.json"
@@ -145,7 +145,7 @@ class Store:
     def recover(self, compute_tables: ComputeTables = lambda _: None) -> set[datetime]:
         """Completes the attempts of processes that have died. Returns the hours with new records.
 
-        See `WriteAttempts.recover`.
+        `compute_tables`: called with these hours, if there are any.
         """
         return self._attempts.recover(compute_tables)
 
@@ -161,7 +161,7 @@ class Store:
         return self._quarantine.folders_of(self._folders.hours(QUARANTINE, since, until), max(numbers, default=-1))
 
     def quarantined(self, folders: Sequence[str]) -> DataFrame:
-        """Returns the lines of folders of the quarantine, each with its `folder`. See `BatchStore.read_folders`."""
+        """Returns the lines of folders of the quarantine, each with its `folder` and its `folder_hour`."""
         return self._quarantine.read_folders(folders)
 
     def records(self, hours: Iterable[datetime]) -> DataFrame:
@@ -171,7 +171,7 @@ class Store:
     def replace(self, table: str, rows: DataFrame, hours: Iterable[datetime]) -> None:
         """Replaces the rows of a table for these hours. `rows` contains only rows of these hours."""
         self._schemas[table] = rows.schema
-        # AQE writes few files for a small table, and several files for a large hour.
+        # With this hint, Spark writes few files for a small table, and several files for a large hour.
         placed = rows.select("*", *day_and_hour(F.col("window"))).hint("rebalance", "day", "hour")
         if self._format != PARQUET:
             self.check_lease()
@@ -216,7 +216,7 @@ class Store:
         return self._folders.hours(RECORDS, since, until)
 
     def newest_hour(self) -> datetime | None:
-        """Returns the newest hour that has records; None if there are none."""
+        """Returns the newest hour that has records; None if no hour has records."""
         return self._folders.newest_hour(RECORDS)
 
     def oldest(self, now: datetime) -> datetime | None:
@@ -224,7 +224,7 @@ class Store:
         return None if self.retention is None else _midnight(now - self.retention)
 
     def tidy(self, batch: int, now: datetime) -> int:
-        """Compacts closed hours and drops days that are too old. Does nothing if it already ran in the hour of `now`.
+        """Compacts closed hours and drops days that are too old. Only the first call in an hour has an effect.
 
         Returns:
             The number of dropped days.

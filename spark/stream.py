@@ -1,8 +1,7 @@
 """Runs the stream: writes batches of lines to the store until there are no more lines or the stream is stopped.
 
 Spark calls the function of `foreachBatch` at least once for each batch. A repeated batch has the same number, so that
-`ingest` can make the repetition idempotent. Spark marks a batch as done only after the function has
-returned.
+`ingest` can make the repetition idempotent. Spark marks a batch as done only after the function has returned.
 """
 
 import threading

@@ -280,7 +280,7 @@ def _latest_groups(read: TableReader) -> DataFrame:
         .select("group", "latest.*", "first_seen", "last_seen", WINDOW)
     )
     # The newest snapshot of a sidecar may be incomplete, because some of its records may not be written yet. A snapshot
-    # is complete if the sidecar has begun another one since.
+    # is complete if the sidecar has begun another snapshot since.
     complete_window = (
         read("sidecars")
         .where("heartbeats > 0")

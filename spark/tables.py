@@ -24,7 +24,7 @@ __all__ = ["RECORDS", "TABLES", "WINDOW", "Table", "TableReader"]
 RECORDS = "records"
 """The source of most tables."""
 TableReader = Callable[[str], DataFrame]
-"""Reads the rows of a table for a range of time, by its name: one of `TABLES`, or `quarantine`."""
+"""Returns the rows of a table for a range of time. The argument is a name in `TABLES`, or `quarantine`."""
 
 
 @dataclass(frozen=True)

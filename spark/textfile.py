@@ -28,7 +28,7 @@ from group_sidecar.spark.summaries import SUMMARIES
 
 PREFIX = "group_sidecar_fleet_"
 MAX_LAG_GROUPS = 100
-"""The maximum number of groups with a lag metric. They are the groups with the largest lag."""
+"""The maximum number of groups with a lag metric. The groups with the largest lag are chosen."""
 LOOK_BACK = timedelta(days=1)
 """Sidecars that have been silent for longer than this are left out. Missing records are counted over this time."""
 
@@ -111,7 +111,7 @@ class Textfile:
         self._figures = figures(self._store, self._clock(), self._worst)
 
     def write(self, health: StreamHealth) -> None:
-        """Writes the file if a metric has changed.
+        """Writes the file if the stream's health or the fleet's metrics have changed.
 
         Raises:
             OSError: the file cannot be written.
@@ -182,7 +182,7 @@ def figures(store: Store, now: datetime, worst: int = MAX_LAG_GROUPS) -> FleetFi
 
 
 def newest_window(store: Store, now: datetime) -> datetime | None:
-    """Returns the beginning of the newest complete window with records of a sidecar; None if there is none."""
+    """Returns the beginning of the newest complete window with records; None if there is no such window."""
     newest = store.newest_hour()
     if newest is None:
         return None

@@ -1,7 +1,7 @@
 """Writes batches to a store, in attempts. Each attempt has a folder of its own until its rows are in their place.
 
-`WriteAttempts` makes sure that every line of a batch is stored. It replaces the rows of earlier attempts at the batch,
-and completes or removes the attempts of a process that has died.
+`WriteAttempts` makes sure that every line of a batch is stored. `WriteAttempts` also replaces the rows of earlier
+attempts at the batch, and completes or removes the attempts of a process that has died.
 
 A batch may replace folders of the quarantine: `requeue` takes lines out of them. The file that marks the attempt as
 complete names these folders. The process that completes the attempt also removes them.
@@ -25,8 +25,8 @@ ComputeTables = Callable[[set[datetime]], None]
 _FOLDER = "_attempts"
 """Spark ignores names that begin with an underscore."""
 _COMPLETE = "complete.json"
-"""A file in the folder of an attempt. It exists once every line of the batch has been written there. It contains the
-number of rows, the hours of the records, and the folders of the quarantine that the batch replaces."""
+"""A file in the folder of an attempt, which exists once every line of the batch has been written there. The file has
+the number of rows, the hours of the records, and the folders of the quarantine that the batch replaces."""
 _STAGING = "taken"
 """The folder of an attempt that contains the rows until they are moved to their batch store. This name and that of
 `_STORE_COLUMN` must not change, because a new version completes the attempts of an older version that has died."""
@@ -35,7 +35,7 @@ _STORE_COLUMN = "pile"
 
 
 class RowCountError(Exception):
-    """The number of written rows differs from the number of rows in the batch. Nothing was deleted."""
+    """The number of written rows differs from the number of rows read. Nothing was deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +43,9 @@ class WriteResult:
     """The outcome of writing a batch.
 
     Attributes:
-        records: number of records, including repeated ones. A line may have many.
-        quarantined: number of the lines in quarantine, by fault.
-        hours: the hours that have records of the batch, or had records of an earlier attempt at it.
+        records: number of records, including repeated records. A line may have many records.
+        quarantined: number of lines that the batch put into quarantine, by fault.
+        hours: the hours that have records of the batch, or had records of an earlier attempt at the batch.
         kept: number of rows of an earlier attempt, which are kept because this attempt read fewer rows; else 0.
     """
 
@@ -94,20 +94,20 @@ class WriteAttempts:
     ) -> WriteResult:
         """Writes the lines of a batch and replaces the rows of earlier attempts at the batch.
 
-        All lines are read and written once, counted, and then moved to their place. After that, the rows of earlier
-        attempts are removed. An earlier attempt with more lines is kept, because a segment was deleted after it.
+        All rows are written once, counted, and then moved to their place. After that, the rows of earlier attempts are
+        removed. An earlier attempt with more rows is kept, because a segment was deleted after that attempt.
 
         Args:
             batch: the batch's number or name.
-            judged: its lines, as `line_parsing.judged` returns them. Lines from the quarantine also have their `name`
-                and `quarantine_hour`, and keep both.
+            judged: the batch's lines, as `line_parsing.judged` returns them. Lines from the quarantine also have their
+                `name` and `quarantine_hour`, and keep both.
             now: determines the hour of a quarantined line whose arrival time is not known.
-            replaced: folders of the quarantine whose lines are all in the batch. They are removed.
+            replaced: folders of the quarantine whose lines are all in the batch, and which are removed.
             compute_tables: called with the hours once all lines are in their place. If the process dies before this
-                call ends, `recover` calls it again. A batch that is repeated anyway does not need it.
+                call ends, `recover` calls it again. A batch that is repeated anyway does not need this argument.
 
         Raises:
-            RowCountError: the number of written rows differs from the number of rows in the batch.
+            RowCountError: the number of written rows differs from the number of rows read.
             FolderError: a file system operation failed.
             LeaseLostError: another process has taken over the lease.
         """
@@ -183,8 +183,8 @@ class WriteAttempts:
         Args:
             batch: the batch's number or name.
             attempt: the name of the attempt.
-            complete: the contents of the file that marks the attempt as complete. In stores of older versions it has
-                only the number of lines.
+            complete: the contents of the file that marks the attempt as complete. In stores of older versions, the
+                file has only the number of rows.
         """
         self._quarantine.add(batch, attempt, _staged(batch, attempt, self._quarantine))
         hours = self._records.add(batch, attempt, _staged(batch, attempt, self._records))
@@ -193,7 +193,10 @@ class WriteAttempts:
         return hours | {hour_of_folder(folder) for folder in complete.get("hours", ())}
 
     def _drop_earlier(self, batch: Batch, attempt: str, lines: int) -> tuple[set[datetime], int]:
-        """Removes the rows of earlier attempts at a batch. Returns the affected hours and the number of kept lines."""
+        """Removes the rows of earlier attempts at a batch. Returns the affected hours, and the number of kept rows.
+
+        An earlier attempt with more than `lines` rows is kept.
+        """
         hours: set[datetime] = set()
         kept = 0
         records, quarantined = self._records.earlier(batch, attempt), self._quarantine.earlier(batch, attempt)

@@ -72,7 +72,7 @@ class AccessGuard:
         self._guesses = GuessLimit(settings.wrong_tokens_per_minute, counters or AdminCounters())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handles a request as an ASGI application."""
         refused = await self._refusal(HTTPConnection(scope)) if scope["type"] == "http" else None
         await (refused or self._app)(scope, receive, send)
 
@@ -185,9 +185,10 @@ def host_of(authority: str) -> str:
 
 
 def _is_same_origin(headers: Headers) -> bool:
-    """Whether a request has no Origin or this port's origin. Browsers send Origin with requests that change something.
+    """Whether no page of another origin has sent a request, by its headers Sec-Fetch-Site and Origin.
 
-    The scheme is not compared, because a proxy in front of this port may have terminated TLS.
+    Browsers send Origin with requests that change something. The scheme is not compared, because a proxy in front of
+    this port may have terminated TLS.
     """
     if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return False

@@ -78,7 +78,7 @@ def _described(description: dict[str, Any]) -> Callable[[Request], Awaitable[Res
 
 
 def _refused(routes: Iterable[BaseRoute]) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Returns the handler of Starlette's errors about paths and methods. It replies in the form of `problem`."""
+    """Returns the handler of Starlette's errors about paths and methods, which replies in the form of `problem`."""
     paths = [route.path for route in routes if isinstance(route, Route)]
 
     async def refused(request: Request, error: Exception) -> Response:

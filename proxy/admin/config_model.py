@@ -1,4 +1,4 @@
-"""The model of the settings in the JSON under /api/v1/. It is made from the declarations of the settings."""
+"""The model of the settings in the JSON under /api/v1/. The model is made from the declarations of the settings."""
 
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin

@@ -205,7 +205,7 @@ def _outlet(health: JournalWriterHealth) -> m.Outlet:
 
 
 async def collect_in_slices(items: Iterable[T]) -> list[T]:
-    """Returns a list of the items. They are built one by one, and other tasks run in between."""
+    """Returns a list of the items. The items are built one by one, and other tasks run in between."""
     found: list[T] = []
     slice_end = perf_counter() + SLICE_SECONDS
     for item in items:

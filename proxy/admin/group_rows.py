@@ -32,7 +32,7 @@ class OffsetsSnapshot(NamedTuple):
     log_end: LogEndLookup
 
     def row(self, where: TopicPartition, committed: CommittedOffset | None, owner: AnyMember | None) -> m.Offset:
-        """Returns the row of the partition `where`. None for no committed offset or no owner."""
+        """Returns the row of the partition `where`, which may have no committed offset and no owner (None)."""
         return _offset(where, committed, self.log_end(where), owner)
 
 

@@ -19,7 +19,7 @@ _CONDITIONS = {
     "accepting": "gets no clients, because the sidecar is stopping",
     "listening": "has no port at the gateway (gateway.first_port)",
 }
-"""The text for each readiness condition that does not hold. It ends a sentence about the broker."""
+"""The text for each readiness condition that does not hold. The text ends a sentence about the broker."""
 
 
 class Health:
@@ -52,13 +52,13 @@ class Health:
     async def startupz(self, _: Request) -> Response:
         """Replies 503 until the first probe of the broker has ended, with or without success.
 
-        The ports are open before this endpoint replies. The load of the broker's log does not count.
+        The ports are open before this endpoint replies. The endpoint does not wait until the broker's log is loaded.
         """
         waiting = [broker for broker, probed in self._sources.probed().items() if not probed]
         return _reply("started", [f"the broker {broker} was not probed yet" for broker in waiting])
 
     async def readyz(self, _: Request) -> Response:
-        """Replies 503 if clients cannot reach the broker through the sidecar."""
+        """Replies 200 if every readiness condition of every broker holds, otherwise 503."""
         brokers, unreachable = self._sources.readiness(), self._sources.unreachable()
         ready = is_ready(brokers)
         body: dict[str, object] = {"ready": ready, "brokers": brokers}

@@ -27,7 +27,7 @@ LARGEST_BODY = 65_536
 REQUEST_SECONDS = 10.0
 """Maximum time from the first byte of a request to the end of its headers, and from there to the end of its body."""
 IDLE_SECONDS = 75.0
-"""Maximum time between two requests. It is longer than Prometheus' default scrape interval of one minute."""
+"""Maximum time between two requests, longer than Prometheus' default scrape interval of one minute."""
 ANSWER_SECONDS = 120.0
 """Maximum time for the application to reply. A page over 100,000 groups takes some seconds."""
 SLICE_BYTES = 65_536
@@ -62,7 +62,7 @@ class HttpConnection:
         """Stores its arguments. `run` reads the first request.
 
         Args:
-            app: the ASGI application. It is called with scopes of type "http" only.
+            app: the ASGI application, which is called with scopes of type "http" only.
             stream: the connection, after the TLS handshake if there is one.
             client: the address of the client.
             server: the local address.

@@ -47,7 +47,7 @@ async def json_response(answer: BaseModel, status: int = 200) -> Response:
 
 
 def encode(answer: BaseModel) -> bytes:
-    """Returns the model as one line of JSON. The call may take long, but other threads run meanwhile."""
+    """Returns the model as one line of JSON. The call may take long, but other threads run between the pieces."""
     return b"".join(_pieces(answer))
 
 
@@ -80,13 +80,13 @@ def prefers_html(headers: Headers) -> bool:
 
 
 class ReplyMiddleware:
-    """Buffers each reply, and sends it with security headers. Compresses it if the client accepts gzip."""
+    """Buffers each reply, and sends it with security headers. Compresses a long reply if the client accepts gzip."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handles a request as an ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

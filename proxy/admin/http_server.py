@@ -44,7 +44,7 @@ async def serve_admin(
     """Serves `app` on a listening socket until cancelled: over HTTP, or only over HTTPS if `tls` is given.
 
     The function reports the bound (host, port) through `task_status`. No exception leaves this function. `supervisor`
-    gets each exception, and runs the failed part again.
+    counts and logs each exception, and restarts a failed accept loop.
     """
     supervisor = supervisor or Supervisor()
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_READER_MS)  # Accepted sockets inherit it.
@@ -97,7 +97,7 @@ class _AdminListener:
         nursery.start_soon(self._serve, accepted, client, scope)
 
     def _make_room(self) -> bool:
-        """Closes the connection that has waited for its client for longest. Returns False if none waits."""
+        """Closes the connection that has waited for its client for longest. Returns False if no connection waits."""
         if times := self._log_throttle.due("full"):
             log.warning("too many admin connections", most=MAX_CONNECTIONS, times=times)
         since = {s: each if isinstance(each, float) else each.waiting_since for s, each in self._connections.items()}

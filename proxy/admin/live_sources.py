@@ -1,6 +1,6 @@
 """Starts the admin port of a running sidecar, and provides its data.
 
-The admin port sees the copies of all brokers as one source.
+The admin port reads the copies of all brokers as one source.
 """
 
 import socket
@@ -60,8 +60,8 @@ def live_sources(
 
     `config`: the settings at the start. `current_config`: returns the settings in force, also after reloads.
     `collected`: the sources of the metrics. `managers`: returns the group metadata manager of each broker's copy.
-    `drift`: returns how many seconds the system's clock is ahead of the copies' clock. For the other arguments see
-    `AdminSources`.
+    `drift`: returns how many seconds the system's clock is ahead of the copies' clock. `AdminSources` explains the
+    other arguments.
     """
     epoch = passed_on["epoch"]
     started_at = epoch()

@@ -80,7 +80,7 @@ class GroupPageQuery(m.GroupQuery):
     """Selects one group and the span of its timeline."""
 
     span: int | None = None
-    """Seconds, one of `SPANS`. Without it the page shows the shortest span of at least an hour with an event."""
+    """Seconds, one of `SPANS`. By default the page uses the shortest span of at least an hour with an event."""
 
 
 class _Event(NamedTuple):
@@ -207,7 +207,7 @@ def _link(query: m.GroupsQuery, **changed: Any) -> str:
 
 
 def _order(query: m.GroupsQuery, key: str) -> str:
-    """Returns the order after a click on a heading: largest first, or names from A. A second click reverses it."""
+    """Returns the order after a click on a heading: largest first, or names from A. Another click inverts the order."""
     if query.sort == key:
         return "desc" if query.order == "asc" else "asc"
     return "asc" if key == "group" else "desc"

@@ -31,7 +31,7 @@ class Unreachable(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarFigures:
-    """The sidecar's figures about itself; see `json_models.Status`.
+    """The sidecar's figures about itself, for `json_models.Status`.
 
     Attributes:
         started_at: seconds since the epoch.
@@ -63,7 +63,7 @@ class AdminSources:
         unusable_listeners: returns the names of the listeners that accept no clients any more, although they should.
         log_statuses: returns how far each broker's log was read.
         unreachable: returns the brokers that do not answer.
-        failing_tasks: returns the background tasks that failed recently. They do not affect readiness.
+        failing_tasks: returns the background tasks that failed recently. These tasks do not affect readiness.
         reload: reads the settings again.
         config: returns the settings in force.
         epoch: returns the present time on the system's clock, in seconds since the epoch.

@@ -30,7 +30,7 @@ async def render(name: str, **content: Any) -> str:
 
 
 def visible(text: str) -> str:
-    """Returns the text with a symbol for each control character (Unicode's Control Pictures)."""
+    """Returns the text with a symbol for each control character: a Control Picture of Unicode, or U+FFFD."""
     return text.translate(_CONTROL_PICTURES)
 
 

@@ -44,8 +44,8 @@ class Mark:
     """An event at one moment.
 
     Attributes:
-        kind: decides shape and colour: a rebalance's reason, how a member left, or "refused", "audited", "failed",
-        "moved", "joined" or "unknown".
+        kind: decides shape and colour. The kind is a rebalance's reason, how a member left, or "refused", "audited",
+            "failed", "moved", "joined" or "unknown".
         event: the name of the timeline entry, for a link to its sentence.
     """
 
@@ -189,7 +189,7 @@ def event_names(cells: Sequence[Cell]) -> list[str]:
 
 
 def kind(cell: Cell) -> str:
-    """Returns the kind of an entry's mark; see `Mark`."""
+    """Returns the kind of an entry's mark, as `Mark` lists the kinds."""
     match cell["what"]:
         case "client_refused":
             return "refused"

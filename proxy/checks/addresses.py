@@ -1,6 +1,6 @@
 """Checks the addresses of the settings: whether host names can be resolved, and whether the sidecar can listen.
 
-Connects to nothing. A name server may be asked.
+The checks ask name servers, and send nothing to any other host.
 """
 
 import errno
@@ -17,9 +17,9 @@ from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.runtime.addresses import Address
 
 RESOLVE_SECONDS = 5.0
-"""How long all name servers together may take."""
+"""The maximum number of seconds for all look-ups together."""
 _CAP_NET_BIND_SERVICE = 10
-"""The number of the capability to bind ports of the system (``linux/capability.h``)."""
+"""The number of the capability to bind privileged ports (``linux/capability.h``)."""
 _FIRST_OPEN_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _STATUS = Path("/proc/self/status")
 
@@ -32,11 +32,11 @@ class Resolution(NamedTuple):
 
 
 Resolutions = Mapping[str, Resolution]
-"""By host."""
+"""The result of each look-up, by host."""
 
 
 def listening_addresses(config: Config) -> dict[str, Address]:
-    """Returns the addresses on which the sidecar listens, by the path of the key."""
+    """Returns the configured addresses on which the sidecar listens, by the path of the key."""
     found = {f"{listener_key(index, each)}.listen": each.listen for index, each in enumerate(config.listeners)}
     if config.listen is not None:
         found["listen"] = config.listen
@@ -46,7 +46,10 @@ def listening_addresses(config: Config) -> dict[str, Address]:
 
 
 def remote_hosts(config: Config) -> dict[str, str]:
-    """Returns the hosts to which the sidecar connects, by the path of the key."""
+    """Returns the hosts of the broker and of the token endpoint, by the path of the key.
+
+    The result does not contain `gateway.bootstrap_servers`.
+    """
     found = {f"{listener_key(index, each)}.upstream": each.upstream.host for index, each in enumerate(config.listeners)}
     if config.upstream is not None:
         found["upstream"] = config.upstream.host
@@ -70,7 +73,7 @@ def resolve(hosts: Iterable[str]) -> Resolutions:
             found[host] = Resolution(reason=(getattr(error, "strerror", None) or str(error)).lower())
 
     wanted = dict.fromkeys(hosts)
-    # A thread that waits for a name server does not keep the program from ending.
+    # The threads are daemons, so that a thread that waits for a name server does not keep the program running.
     threads = [threading.Thread(target=look_up, args=(host,), daemon=True) for host in wanted]
     deadline = time.monotonic() + RESOLVE_SECONDS
     for thread in threads:
@@ -100,7 +103,7 @@ def check_addresses(config: Config, resolutions: Resolutions) -> Iterator[Findin
 
 
 def check_overlaps(config: Config, resolutions: Resolutions) -> Iterator[Finding]:
-    """Finds addresses on which the sidecar cannot listen, because the address of another key overlaps (a fault)."""
+    """Yields a fault for each address that the sidecar cannot open, because the address of an earlier key overlaps."""
     earlier: dict[str, Address] = {}
     for key, address in listening_addresses(config).items():
         for other_key, other in earlier.items():
@@ -133,7 +136,7 @@ def is_own_address(number: str) -> bool:
 
 
 def first_open_port() -> int:
-    """Returns the lowest port that this process may bind."""
+    """Returns the lowest port that this process may bind, or 0 if there is no limit."""
     try:
         status = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
         if int(status["CapEff"], 16) >> _CAP_NET_BIND_SERVICE & 1:

@@ -1,4 +1,4 @@
-"""Checks who can use the admin port: everybody, or nobody on another machine."""
+"""Warns if everybody, or nobody on another machine, can use the admin port, and if its token is not encrypted."""
 
 from collections.abc import Iterator
 

@@ -27,7 +27,7 @@ from group_sidecar.proxy.tls.contexts import (
 )
 
 SOON = timedelta(days=30)
-"""A certificate that expires within this time is worth a warning. ACME certificates are renewed 30 days before."""
+"""A certificate that expires within this time is worth a warning. ACME clients renew 30 days before the expiry."""
 
 
 class _Section(NamedTuple):
@@ -37,7 +37,7 @@ class _Section(NamedTuple):
         key: the path of the section.
         certificate_file, key_file: as in the settings.
         authorities: the name of the key for authorities, and the file.
-        load: makes a TLS context of all files, as the sidecar does.
+        load: makes a TLS context from all files of the section, as the sidecar does.
     """
 
     key: str
@@ -76,7 +76,7 @@ def _sections(config: Config) -> Iterator[_Section]:
 
 def _of_clients(key: str, tls: ListenerTls) -> Iterator[_Section]:
     """Yields the section of a listener's connections with clients, and those of its further certificates."""
-    # The file of the authorities is checked once.
+    # `client_ca_file` is left out here, because the check of the section itself covers it.
     alone = [tls.with_certificate_of(named).model_copy(update={"client_ca_file": None}) for named in tls.certificates]
     keys = [key, *(f"{key}.certificates.{index}" for index in range(len(alone)))]
     for each_key, each in zip(keys, [tls, *alone], strict=True):
@@ -88,7 +88,7 @@ def _of_upstream(key: str, tls: UpstreamTls) -> Iterator[_Section]:
     """Yields the section of a listener's connections to the broker, and those of its identities."""
     yield _to_broker(key, tls)
     for index, identity in enumerate(tls.identities):
-        # The file of the authorities was checked before.
+        # `ca_file` is left out here, because the check of the section itself covers it.
         alone = tls.with_certificate_of(identity).model_copy(update={"ca_file": None})
         yield _to_broker(f"{key}.identities.{index}", alone)
 

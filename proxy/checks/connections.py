@@ -23,9 +23,9 @@ from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.runtime.addresses import Address
 
 ATTEMPT_SECONDS = 10.0
-"""How long one attempt may take altogether."""
+"""The maximum number of seconds of a whole attempt."""
 STEP_SECONDS = 5.0
-"""How long the connection, the TLS handshake and each reply may take."""
+"""The maximum number of seconds for each of the connection, the TLS handshake and each reply."""
 _PASSES_UNREAD = "clients have to speak TLS too, and their connections pass unread"
 
 
@@ -57,7 +57,7 @@ class _Attempt:
         uses_tls: whether TLS is on.
         passes_tls: whether TLS of clients passes through the sidecar to the broker.
         connection: opens the connection.
-        question: asks something on the connection, and returns the end of the line.
+        question: sends a request on the connection, if necessary, and returns the end of the result's text.
     """
 
     key: str
@@ -91,7 +91,7 @@ async def try_connections(config: Config) -> list[Result]:
 def _to_listener(config: Config, prefix: str, listener: Listener) -> Iterator[_Attempt]:
     """Yields the attempt to connect as the clients of a listener, and one for each identity of these clients.
 
-    Clients' credentials are not known here.
+    These attempts do not authenticate, because the sidecar does not have the clients' credentials.
 
     `config`: all settings. `prefix`: precedes the keys of the listener; empty for the keys `listen` and `upstream`.
     """
@@ -113,7 +113,7 @@ def _to_listener(config: Config, prefix: str, listener: Listener) -> Iterator[_A
 
 
 def _own(config: Config) -> _Attempt:
-    """Returns the attempt to connect with the sidecar's own credentials, and to read the log.
+    """Returns the attempt to connect with the sidecar's own credentials, and to read the log if `offsets_log.read`.
 
     For OAUTHBEARER, the attempt gets a token from its file or endpoint.
     """

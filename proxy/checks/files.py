@@ -63,7 +63,7 @@ def check_mode(key: str, file: Path) -> Iterator[Finding]:
 
 
 def _check_secret(key: str, file: Path | None, secret_of: Callable[[str, Path], str]) -> Iterator[Finding]:
-    """Reads the file of a secret as the sidecar does, unless there is no such file in the settings."""
+    """Reads the file of a secret as the sidecar does. Yields nothing if the settings name no file."""
     if file is None:
         return
     try:

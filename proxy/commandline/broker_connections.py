@@ -21,7 +21,7 @@ _HINTS: dict[PortProtocol | None, str] = {
 
 
 class WrongProtocol(BrokerError):
-    """The bootstrap address is a port of another protocol, or of none."""
+    """The port at the bootstrap address speaks another protocol than the client, or no known protocol."""
 
 
 def connect_to_broker(
@@ -29,12 +29,12 @@ def connect_to_broker(
     timeout: float,
     client: ClientProperties,
 ) -> AbstractAsyncContextManager[KafkaClient]:
-    """Returns what `kafka_client.connect` returns, and raises the same exceptions.
+    """Returns a context manager that yields a connection. Raises the exceptions of `kafka_client.connect`.
 
     Args:
         address: the broker's address.
         timeout: seconds to wait for the connection, and for each reply.
-        client: how to connect.
+        client: the client's TLS context, user and client id.
     """
     name = f"{_PROTOCOL}={client.protocol}"
     return connect(
@@ -52,7 +52,7 @@ async def connect_to_bootstrap(
     timeout: float,  # noqa: ASYNC109 - as in connect_to_broker
     client: ClientProperties,
 ) -> AsyncIterator[KafkaClient]:
-    """Like `connect_to_broker`. Raises WrongProtocol if the port is found to speak another protocol."""
+    """Yields a connection like `connect_to_broker`. Raises WrongProtocol if the port speaks another protocol."""
     async with AsyncExitStack() as stack:
         try:
             connected = await stack.enter_async_context(connect_to_broker(address, timeout, client))

@@ -65,7 +65,7 @@ class BrokerQueries:
     Args:
         bootstrap: any broker or sidecar of the cluster.
         timeout: seconds to wait for a connection, for each reply, and for a coordinator that is not ready.
-        client: how to connect.
+        client: the client's TLS context, user and client id.
 
     The methods raise GroupNotFound, BrokerError and DecodeError.
     """

@@ -15,7 +15,7 @@ import typer
 SECONDS = 2.0
 """Maximum time that a user waits for names after pressing the tab key."""
 
-_PLAIN = re.compile(r"[\w.+@%,:][\w.+@%,:/=-]*")  # Without characters special to a shell, and not an option.
+_PLAIN = re.compile(r"[\w.+@%,:][\w.+@%,:/=-]*")  # A word without characters special to a shell, and no option.
 _WORD_BREAKS = re.compile("[:=]+")  # The characters of bash's COMP_WORDBREAKS that words of our commands contain.
 _INSTRUCTION, _BASH = "_GROUP_SIDECAR_COMPLETE", "complete_bash"
 _HELD_BACK = "_GROUP_SIDECAR_HELD_BACK"
@@ -35,7 +35,7 @@ def group_ids(ctx: typer.Context, incomplete: str) -> list[str]:
 def rejoin_bash_words(environ: MutableMapping[str, str]) -> None:
     """Joins the words that bash has split at a colon or an equals sign when it asks for completions.
 
-    Bash splits `--sidecar host:9464` into four words. It replaces only the part of the current word after the last
+    Bash splits `--sidecar host:9464` into four words. Bash replaces only the part of the current word after the last
     split. So the part before the split must be left out of the offered names.
     """
     if environ.get(_INSTRUCTION) != _BASH:

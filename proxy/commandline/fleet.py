@@ -1,7 +1,7 @@
 """The command ``group-sidecar fleet``.
 
-It replaces this process by the fleet job, so that the job gets the signals and sets the exit status. All arguments go
-to the job unchanged.
+The command replaces this process by the fleet job, so that the job gets the signals and sets the exit status. All
+arguments go to the job unchanged.
 """
 
 import os

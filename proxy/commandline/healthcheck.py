@@ -1,7 +1,8 @@
 """The command ``group-sidecar healthcheck``: asks the admin port of this machine's sidecar whether the sidecar works.
 
-Orchestrators run the command every few seconds beside the sidecar, so this module imports little. It reads only the
-settings that name the admin port. A fault in another setting is no reason to restart a sidecar that serves clients.
+Orchestrators run the command every few seconds beside the sidecar, so this module imports little. The command reads
+only the settings that name the admin port. A fault in another setting is no reason to restart a sidecar that serves
+clients.
 """
 
 import argparse
@@ -55,7 +56,8 @@ class AdminPort(NamedTuple):
 def find_admin_port(file: Path | None, flag: str | None, environment: Mapping[str, str]) -> AdminPort:
     """Returns the admin port that `group-sidecar run` opens with the same file, flag and environment.
 
-    The environment and the flag suffice, so a file that cannot be read is an error only if neither has the address.
+    The address may come from the flag or the environment. So an unreadable file is an error only if both lack the
+    address.
 
     Raises:
         UnhealthyError: the file cannot be read, or there is no address, or the address is invalid.
@@ -94,7 +96,7 @@ def _parsed(text: str | None) -> object:
 
 
 def _read(file: Path, *, is_needed: bool) -> dict[str, Any]:
-    """Returns the settings of a file, or nothing if it cannot be read and is not needed."""
+    """Returns the settings of a file. Returns an empty mapping if the file is unreadable and not needed."""
     import yaml
 
     try:
@@ -109,7 +111,7 @@ def _read(file: Path, *, is_needed: bool) -> dict[str, Any]:
 
 
 def check_health(port: AdminPort, question: Question, timeout: float) -> None:
-    """Asks the admin port. Returns if the answer is yes. `timeout`: seconds for everything together.
+    """Asks the admin port a question, and returns if the answer is yes. `timeout`: seconds for the whole exchange.
 
     Raises:
         UnhealthyError: the answer is no, or no answer came within the timeout.
@@ -164,7 +166,7 @@ def _with_tls(plain: socket.socket) -> socket.socket:
 
 
 def _left(until: float) -> float:
-    """Returns the seconds that are left. Raises TimeoutError if there are none."""
+    """Returns the seconds that are left. Raises TimeoutError if no time is left."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -207,6 +209,6 @@ def parser() -> argparse.ArgumentParser:
 
 def _seconds(text: str) -> float:
     seconds = float(text)
-    if not 0 < seconds < float("inf"):  # Also true for NaN.
+    if not 0 < seconds < float("inf"):  # NaN fails this comparison too.
         raise argparse.ArgumentTypeError("must be more than 0")
     return seconds

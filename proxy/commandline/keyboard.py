@@ -1,4 +1,4 @@
-"""Reads single keys from a terminal, and sets the terminal's mode for it."""
+"""Sets a terminal to a mode without lines and echo, and reads single keys from the terminal."""
 
 import os
 import termios

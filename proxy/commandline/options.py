@@ -44,7 +44,7 @@ def _group_id(text: str) -> str:
 
 
 def _positive(value: float | None) -> float | None:
-    if value is not None and not value > 0:  # Also true for NaN.
+    if value is not None and not value > 0:  # NaN fails this comparison too.
         raise typer.BadParameter("must be more than 0")
     return value
 
@@ -56,7 +56,7 @@ def _duration(text: str | None) -> str | None:
 
 
 def _interval(value: float) -> float:
-    if not value >= _SHORTEST_INTERVAL:  # Also true for NaN.
+    if not value >= _SHORTEST_INTERVAL:  # NaN fails this comparison too.
         raise typer.BadParameter(f"must be at least {_SHORTEST_INTERVAL}")
     return value
 
@@ -117,7 +117,7 @@ def with_target(command: Command) -> Command:
 
 
 def with_sidecars(command: Command) -> Command:
-    """Like `with_target`, for commands that only sidecars support. The flags for brokers are hidden and refused."""
+    """Adds the flags that name sidecars, like `with_target`. The flags for brokers are hidden and refused."""
     flags = dict(inspect.signature(_flags).parameters)
     flags["bootstrap"] = flags["bootstrap"].replace(annotation=Annotated[str | None, typer.Option(hidden=True)])
     flags["command_config"] = flags["command_config"].replace(

@@ -31,16 +31,16 @@ from group_sidecar.proxy.runtime.addresses import Address
 WIDE = 140
 """Minimum width of a terminal, in columns, for a list with the values that only sidecars have."""
 OLD_LOG_END_SECONDS = 30.0
-"""Age in seconds beyond which `groups offsets` names the age of a log end. It is twice the default interval at which a
-sidecar asks the broker for the log ends of partitions that no client fetches. So quiet topics have no such line."""
+"""Age in seconds beyond which `groups offsets` names the age of a log end. A sidecar without a journal asks the broker
+every 15 seconds for the log ends of partitions that no client fetches. So quiet topics have no such line."""
 UNKNOWN_GROUP = GroupSummary(group="")
-"""A group without any data. Its row provides the headings."""
+"""A group without any data, whose row provides the headings."""
 
 
 def show_list(
     source: QueryTarget, states: Sequence[str], types: Sequence[str], *, verbose: bool, utc: bool, as_json: bool
 ) -> None:
-    """See `groups list`."""
+    """Prints the result of `groups list`."""
     if verbose:
         source.require_sidecars()
     listing = ask(source, lambda query: query.groups(states, types))
@@ -55,7 +55,7 @@ def show_list(
 
 
 def show_group(source: QueryTarget, group_id: str, *, utc: bool, as_json: bool) -> None:
-    """See `groups describe`."""
+    """Prints the result of `groups describe`."""
     found = ask(source, lambda query: query.group(group_id))
     if as_json:
         print_json(asdict(found))
@@ -69,7 +69,7 @@ def show_group(source: QueryTarget, group_id: str, *, utc: bool, as_json: bool) 
 
 
 def show_members(source: QueryTarget, group_id: str, *, as_json: bool) -> None:
-    """See `groups members`."""
+    """Prints the result of `groups members`."""
     found = ask(source, lambda query: query.group(group_id))
     if as_json:
         print_json(asdict(found))
@@ -80,7 +80,7 @@ def show_members(source: QueryTarget, group_id: str, *, as_json: bool) -> None:
 
 
 def show_offsets(source: QueryTarget, group_id: str, *, as_json: bool) -> None:
-    """See `groups offsets`."""
+    """Prints the result of `groups offsets`."""
     found = ask(source, lambda query: query.offsets(group_id))
     if as_json:
         print_json(asdict(found))
@@ -107,7 +107,7 @@ def _old_log_ends(rows: Sequence[PartitionOffsets], now: datetime) -> str:
 
 
 def show_timeline(source: QueryTarget, group_id: str, since: float | None, *, utc: bool, as_json: bool) -> None:
-    """See `groups timeline`. `since`: how many seconds to look back, or None for all kept events."""
+    """Prints the result of `groups timeline`. `since`: how many seconds to look back, or None for all kept events."""
     found = ask_sidecars(source, lambda query: query.timeline(group_id))
     starts = [time for time in found.forgotten.values() if time]
     if since is not None:
@@ -125,7 +125,7 @@ def show_timeline(source: QueryTarget, group_id: str, since: float | None, *, ut
 
 
 def _since(starts: Sequence[str], utc: bool) -> str:
-    """Returns " since" and the latest of some times, or nothing if there are none."""
+    """Returns " since" and the latest of some times, or the empty string if there are no times."""
     return f" since {format_time(max(starts, key=parse_time), utc)}" if starts else ""
 
 

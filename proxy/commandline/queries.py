@@ -31,7 +31,7 @@ from group_sidecar.proxy.commandline.target import QueryTarget
 
 PROGRAM = "group-sidecar"
 REFUSED, UNREACHABLE = 1, 2
-"""Exit codes."""
+"""The exit codes if an answer is an error, and if a broker or sidecar cannot be reached."""
 
 _UNREACHABLE = (
     BrokerUnreachable,
@@ -82,7 +82,7 @@ def ask(source: QueryTarget, question: Callable[[GroupQueries], Awaitable[T]]) -
 
 
 def ask_sidecars(source: QueryTarget, question: Callable[[SidecarQueries], Awaitable[T]]) -> T:
-    """Like `ask`, for queries that only sidecars support. The target must name sidecars."""
+    """Returns the answer to a query that only sidecars support, like `ask`. The target must name sidecars."""
 
     async def asked() -> T:
         async with open_sidecars(source) as query:
@@ -92,7 +92,7 @@ def ask_sidecars(source: QueryTarget, question: Callable[[SidecarQueries], Await
 
 
 def exit_on_problems(problems: Iterable[Exception]) -> None:
-    """Prints one line for each problem. If there is one, ends the program with the highest of their exit codes."""
+    """Prints a line for each problem. If there is a problem, ends the program with the problems' highest exit code."""
     code = _print_problems(problems)
     if code:
         raise typer.Exit(code)

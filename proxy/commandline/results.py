@@ -1,7 +1,8 @@
 """The results of queries about groups, from a broker or from a sidecar's admin port. `--json` prints the same fields.
 
 The fields have the names of the admin port's JSON. None means that a value is unknown, because a broker knows less than
-a sidecar. `problems` contains an error for each missing part of an answer. In JSON it contains the errors' texts.
+a sidecar. `problems` contains an error for each missing part of an answer. In JSON, `problems` contains the errors'
+texts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ class GroupNotFound(Exception):
 
 
 class NoAnswer(Exception):
-    """No broker or sidecar gave an answer. `problems`: one error for each of them."""
+    """No broker or sidecar gave an answer. `problems`: the errors of the brokers or sidecars."""
 
     def __init__(self, problems: Problems) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -76,7 +77,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Groups by id."""
+    """Groups, sorted by id."""
 
     groups: Sequence[GroupSummary]
     problems: Problems = ()

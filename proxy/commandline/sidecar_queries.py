@@ -56,7 +56,7 @@ T = TypeVar("T")
 JsonObject = Mapping[str, Any]
 """The body of an admin port's reply."""
 Forgotten = dict[str, str | None]
-"""See `Timeline.forgotten`."""
+"""By kind of event, the time up to which events are no longer kept; None if all events are kept."""
 
 
 class SidecarError(Exception):
@@ -240,7 +240,7 @@ class SidecarQueries:
                 return await self.http.get(f"{url}/api/v1/{what}", params=query)
         except (trio.TooSlowError, httpx.TimeoutException):
             raise SidecarUnreachable(f"{_url_label(url)} did not answer within {self.timeout:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # The last two mean an impossible host name.
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # InvalidURL, ValueError: a wrong host.
             if isinstance(error, httpx.ProtocolError | httpx.ReadError) and (text := await _mismatch(url)):
                 raise SidecarUnreachable(f"{_url_label(url)} {text}") from None
             raise SidecarUnreachable(f"{_url_label(url)} cannot be reached: {_reason(error)}") from None
@@ -252,7 +252,7 @@ async def open_sidecars(source: QueryTarget) -> AsyncIterator[SidecarQueries]:
     headers = {"accept": "application/json", "user-agent": "kafka-group-sidecar"}
     if source.token:
         headers["authorization"] = f"Bearer {source.token}"
-    # The proxies of the environment are not used, because they would see the token, and admin ports are near.
+    # The proxies of the environment are not used, because a proxy would see the token.
     async with httpx.AsyncClient(
         headers=headers,
         verify=source.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
@@ -300,7 +300,7 @@ def _summaries(url: str, document: JsonObject) -> list[GroupSummary]:
 
 
 def _unreachable_brokers(url: str, document: JsonObject) -> list[SidecarBrokerUnreachable]:
-    brokers = _UNREACHABLE.validate_python(document.get("unreachable", []))  # Older sidecars do not report it.
+    brokers = _UNREACHABLE.validate_python(document.get("unreachable", []))  # Older sidecars have no such key.
     return [
         SidecarBrokerUnreachable(
             f"{_url_label(url)}: broker {each['broker']} unreachable since {each['since']}: {each['reason']}"
@@ -323,7 +323,7 @@ def _with_sidecar(url: str, group: GroupSummary) -> GroupSummary:
 def _described(url: str, document: JsonObject) -> GroupDescription:
     summary = asdict(_with_sidecar(url, _GROUP.validate_python(document)))
     members = _MEMBERS.validate_python(document["member_list"])
-    coordinator = _COORDINATOR.validate_python(document.get("coordinator"))  # Older sidecars do not report it.
+    coordinator = _COORDINATOR.validate_python(document.get("coordinator"))  # Older sidecars have no such key.
     return GroupDescription(**summary, coordinator=coordinator, leader=document["leader"], member_list=members)
 
 
@@ -380,7 +380,7 @@ async def _mismatch(url: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Returns the text of the innermost error. Each library around the socket wraps it in an error of its own."""
+    """Returns the text of the innermost error. Each library around the socket wraps the error in its own error."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner.exceptions[0] if isinstance(inner, BaseExceptionGroup) else inner
     match error:

@@ -18,7 +18,7 @@ _RIGHT_ALIGNED = frozenset(
     ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "#PARTITIONS", "#MEMBERS", "LIMIT", "REBALANCES", "COUNT")
 )
 _UNBROKEN_COLUMNS = frozenset(("STATE", "LAST-REBALANCE", "CAUSE"))  # Their values are short, and are not folded.
-_OPTIONAL_COLUMNS = frozenset(("PRINCIPAL",))  # Most clusters without TLS and SASL have no value.
+_OPTIONAL_COLUMNS = frozenset(("PRINCIPAL",))  # Clusters without TLS and SASL have no principals.
 _GAP = 2  # Characters between two columns of a table.
 _NAME = 30  # Characters for names that `fit_table` keeps free before it drops columns.
 
@@ -27,7 +27,7 @@ Cells = Mapping[str, object]
 
 
 def print_json(answer: Mapping[str, object]) -> None:
-    """Prints one JSON document. It contains errors as their texts."""
+    """Prints one JSON document. In place of an error, the document contains the text of the error."""
     typer.echo(json.dumps(answer, indent=2, default=str))
 
 

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class WrongUsage(typer.BadParameter):
-    """Flags that cannot be combined, although each flag is valid."""
+    """The flags name no target, or do not fit together, although each flag is valid."""
 
     def format_message(self) -> str:
         return self.message
@@ -57,7 +57,7 @@ class QueryTarget:
         token: the token for the admin ports, or None.
         tls: the TLS context for https, or None if no URL needs it.
         timeout: seconds to wait for a connection, and for each reply.
-        client: how to connect to brokers.
+        client: the TLS context, user and client id for connections to brokers.
     """
 
     bootstrap: Address | None = None

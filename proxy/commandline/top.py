@@ -1,6 +1,6 @@
 """The command ``group-sidecar groups top``: a live table of the groups with the most lag, rebalances or members.
 
-The module draws the screen, and queries the sidecars again and again. `ranking` knows what the keys mean.
+The module draws the screen, and queries the sidecars at intervals. `ranking` handles the pressed keys.
 """
 
 import signal
@@ -37,7 +37,7 @@ _KEYS = "l lag   r rebalances   m members   n name   / search   q quit"
 def show_top(
     source: QueryTarget, choice: TopSelection, interval: float, *, once: bool, utc: bool, as_json: bool
 ) -> None:
-    """See `groups top`. `interval`: seconds between two queries."""
+    """Prints the table of `groups top` once, or keeps the table on the screen. `interval`: seconds between queries."""
     if once or as_json or not sys.stdout.isatty():
         ranking = ask_sidecars(source, lambda query: _ranked(query, choice, ONCE))
         if as_json:
@@ -64,7 +64,7 @@ class _View:
 
     Args:
         source: the sidecars to query.
-        choice: the order and the search. Pressed keys change it.
+        choice: the order and the search, which pressed keys change.
         interval: seconds between two queries.
         utc: whether times are in UTC.
     """

@@ -24,7 +24,7 @@ _HEADINGS = ("COUNT", "CAUSE", "REASON", "CLIENT-ID", "GROUP-INSTANCE-ID", "HOST
 
 
 def show_why(source: QueryTarget, group_id: str, since: float, *, utc: bool, as_json: bool) -> None:
-    """See `groups why`. `since`: how many seconds to look back."""
+    """Prints the result of `groups why`. `since`: how many seconds to look back."""
     found = ask_sidecars(source, lambda query: query.timeline(group_id))
     now = time.time()
     try:

@@ -37,7 +37,7 @@ _REASONS = {
     "tuple_type": "must be a list",
     "invalid_key": "unknown key",
 }
-"""The text for each of pydantic's error types."""
+"""The reason for each of pydantic's error types. An error of any other type keeps the message of pydantic."""
 
 
 def error_lines(error: ValidationError, model: type[BaseModel], sources: Mapping[str, Settings]) -> list[str]:

@@ -21,7 +21,7 @@ BootstrapServer = Annotated[ConfiguredAddress, AfterValidator(require_port)]
 
 
 def _advertised(advertise: str) -> str:
-    """Returns a host, or a template for host names. Raises ValueError if the text is neither."""
+    """Returns a host, or a template for host names in lower case. Raises ValueError if the text is neither."""
     if NODE not in advertise and not set("{}") & set(advertise):
         if advertise in WILDCARDS or not (_HOST_NAME.fullmatch(advertise) or _is_ip_address(advertise)):
             raise ValueError("must be a host name or an IP address, without a port")

@@ -85,7 +85,7 @@ class ListenerTls(Section):
         return self
 
     def with_certificate_of(self, named: NamedCertificate) -> "ListenerTls":
-        """Returns the settings of TLS with clients that ask for a name."""
+        """Returns these settings with the files of a further certificate, for clients that ask for one of its names."""
         files = {"certificate_file": named.certificate_file, "key_file": named.key_file}
         return self.model_copy(update={**files, "certificates": ()})
 
@@ -120,7 +120,7 @@ class UpstreamTls(Tls):
     identities: tuple[UpstreamIdentity, ...] = ()
 
     def with_certificate_of(self, identity: UpstreamIdentity) -> Tls:
-        """Returns the settings of TLS to the broker in place of clients with an identity."""
+        """Returns these settings with the certificate that the sidecar presents for the clients of an identity."""
         return self.model_copy(update={"certificate_file": identity.certificate_file, "key_file": identity.key_file})
 
 

@@ -1,7 +1,7 @@
 """All settings of the sidecar, and how they are read.
 
-Flags take precedence over environment variables, and environment variables over the file. `sections` contains the
-sections of the settings. `errors` contains the texts for invalid settings.
+Flags take precedence over environment variables, and environment variables over the file. `errors` contains the texts
+for invalid settings.
 """
 
 import os
@@ -153,7 +153,7 @@ class Config(BaseSettings):
 
     @property
     def client_listeners(self) -> tuple[Listener, ...]:
-        """The listeners. The first one leads to the address at which the sidecar itself reaches the broker."""
+        """The items of `listeners`, or one listener made from `listen` and `upstream`."""
         if self.listeners:
             return self.listeners
         assert self.listen is not None
@@ -167,12 +167,12 @@ class Config(BaseSettings):
 
     @property
     def broker_address(self) -> Address:
-        """The address of the broker's listener behind the first listener."""
+        """The upstream address of the first listener."""
         return self.client_listeners[0].upstream
 
     @property
     def own_connection_in_force(self) -> OwnConnection:
-        """`own_connection`, with the TLS of the first listener if the sidecar uses that listener's upstream address."""
+        """`own_connection`. Without `address` and `tls`, its `tls` is the `upstream_tls` of the first listener."""
         own, upstream_tls = self.own_connection, self.client_listeners[0].upstream_tls
         if own.address is not None or own.tls is not None or upstream_tls is None:
             return own
@@ -194,7 +194,7 @@ class Config(BaseSettings):
         return self.gateway.advertise or self.client_listeners[0].listen.host
 
     def enabled_policies(self) -> list[Policy]:
-        """Returns the policies that are switched on, in the order of the registry."""
+        """Returns the policies that are switched on, in the order of `POLICIES`."""
         switched = ((policy, getattr(self.policies, policy.name)) for policy in POLICIES)
         return [policy(settings) for policy, settings in switched if settings is not None]
 

@@ -116,7 +116,7 @@ def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
 
 
 def _has_source(model: type[BaseModel]) -> bool:
-    """Whether a class is written in a file. `Policies` is created from the registry of policies."""
+    """Whether the source of a class can be read. `Policies` has no source, because `create_model` creates it."""
     try:
         return bool(inspect.getsource(model))
     except (OSError, TypeError):

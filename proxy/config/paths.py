@@ -10,7 +10,7 @@ _UNUSABLE = re.compile("[\0\n\r\ud800-\udfff]")
 
 
 def _usable(path: Path) -> Path:
-    """Returns the path. Raises ValueError if no file can have it, or if it would take several lines in the log."""
+    """Returns the path. Raises ValueError if no file can have this path, or if the path has more than one line."""
     if _UNUSABLE.search(str(path)):
         raise ValueError("contains a line end, a null character or a lone surrogate")
     return path

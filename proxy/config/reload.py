@@ -17,7 +17,7 @@ from group_sidecar.proxy.config.model import Config, ConfigError
 from group_sidecar.proxy.runtime.logging import log
 
 RELOADABLE_PREFIX = "policies."
-"""The prefix of the keys that may change. The values of all other keys are built into running parts."""
+"""The prefix of the keys that may change. Running parts keep the values of all other keys from the start."""
 UNSET = object()
 """The value of a key that is not set."""
 
@@ -39,7 +39,7 @@ class ConfigReloader:
 
     Args:
         config: the settings in force.
-        read: returns the new settings, and may block. None if there is no file to read.
+        read: returns the new settings, and may block. `read` is None if there is no file to read.
         apply_policies: puts settings into force that differ only in `policies`.
 
     Attributes:
@@ -68,7 +68,7 @@ class ConfigReloader:
             return ReloadOutcome(False, [reason])
         async with self._lock:
             try:
-                # The sidecar can stop even if the file system hangs.
+                # `read` runs in a thread, so that the sidecar can stop even if the file system hangs.
                 changed = self._apply(await trio.to_thread.run_sync(self._read, abandon_on_cancel=True))
             except ConfigError as error:
                 log.error("settings not reloaded, the old ones stay in force", faults=error.lines)
@@ -94,7 +94,7 @@ class ConfigReloader:
 
 
 def _changes(old: Config, new: Config) -> Iterator[tuple[str, Any, Any]]:
-    """Yields key, old value and new value of each setting that differs and was set explicitly before or after."""
+    """Yields key, old value and new value of each changed setting that is explicit in the old or new settings."""
     before, after = dict(_values(old)), dict(_values(new))
     for key in dict.fromkeys([*before, *after]):
         was, was_set = before.get(key, (UNSET, False))

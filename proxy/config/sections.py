@@ -52,7 +52,7 @@ ConfiguredAddress = Annotated[Address, BeforeValidator(_address), NoDecode]
 Positive = Annotated[WholeNumber, Field(ge=1)]
 Number = Annotated[float, reject_boolean("a number")]
 Interval = Annotated[Number, Field(ge=0.1)]
-"""Seconds between two rounds of work. A shorter interval would keep the process busy with this work."""
+"""Seconds between two rounds of work, at least 0.1. Shorter intervals would keep the process busy with this work."""
 Timeout = Annotated[Number, Field(ge=0), AfterValidator(_never_or_a_second)]
 """Seconds, or 0 for never. A timeout close to 0 would close every connection at once."""
 _TOPIC = re.compile(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}")

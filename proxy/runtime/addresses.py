@@ -48,7 +48,7 @@ def format_host(packed: bytes) -> str:
 
 
 def network_of(host: str) -> str:
-    """Returns the part of a client's address that the client cannot choose freely. `host`: see `format_host`."""
+    """Returns the part of an address that its client cannot choose. `host`: an address as `format_host` returns it."""
     return ":".join(host.split(":")[:IPV6_NETWORK]) if ":" in host else host
 
 

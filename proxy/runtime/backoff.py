@@ -1,4 +1,4 @@
-"""Pauses between attempts at something that may fail for a long time, and detection of a new condition to log."""
+"""Computes the pauses between attempts at something that may fail for a long time."""
 
 import random
 from collections.abc import Hashable, Iterable
@@ -10,8 +10,8 @@ import trio
 Key = TypeVar("Key", bound=Hashable)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-"""Seconds between attempts: doubled each time up to the second value. Random jitter shortens each pause by up to a
-half, so that a fleet does not retry in step."""
+"""The first and the longest pause between two attempts, in seconds. The pause doubles with each failure. Random jitter
+shortens each pause by up to a half, so that the sidecars of a fleet do not all retry at the same moment."""
 
 
 class Backoff:
@@ -31,13 +31,13 @@ class Backoff:
         return full_pause * random.uniform(0.5, 1.0)
 
     def enters_condition(self, condition: str) -> bool:
-        """Stores the condition. Returns whether the condition has changed, which is worth a log line."""
+        """Stores a condition. Returns whether the condition has changed. A changed condition is worth a log line."""
         previous, self._condition = self._condition, condition
         return condition != previous
 
 
 class _Attempt(NamedTuple):
-    """When the last attempt was made, and the seconds until the next one."""
+    """When the last attempt was made, and the number of seconds until the next attempt."""
 
     at: float
     pause: float
@@ -50,7 +50,7 @@ class RetrySchedule(Generic[Key]):
         limit: the maximum number of things that are due at a time.
         first: seconds until the second attempt at a thing.
         longest: the maximum number of seconds between two attempts. The pause doubles with each attempt.
-        memory: seconds for which a thing that is no longer wanted is remembered.
+        memory: seconds after its last attempt for which a thing that is no longer wanted is remembered.
     """
 
     def __init__(self, limit: int, first: float, longest: float, memory: float = 0.0) -> None:

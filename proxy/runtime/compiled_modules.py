@@ -12,7 +12,7 @@ LIBRARIES = (
 
 
 def uncompiled_modules() -> list[str]:
-    """Returns the names of the `LIBRARIES` that are not compiled. Their modules run as Python code, which is slower."""
+    """Returns the names of the `LIBRARIES` that are not compiled, and so run as slower Python code."""
     return [name for name in LIBRARIES if not _is_compiled(name)]
 
 

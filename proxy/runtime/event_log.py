@@ -30,7 +30,8 @@ UNREQUESTED_DEPARTURES = {
     Departure.DROPPED: "a member did not join or sync in time",
     Departure.KICKED: "a member was removed by somebody else",
 }
-"""Departures that no client requested. A member's own leave is reported with the rebalance that follows."""
+"""The log lines of departures that the member itself did not request. A member's own leave has no such line, because
+the line about the following rebalance reports the leave."""
 
 
 class EventLog:
@@ -38,7 +39,8 @@ class EventLog:
 
     A line about a client that bypasses the sidecar is written at most once in `DOUBT_SECONDS` for each group.
 
-    A line contains the number of events that it stands for. The flight recorder keeps the single events of groups.
+    The field `times` of a line is the number of events that the line stands for. The flight recorder keeps the single
+    events of groups.
     """
 
     def __init__(self, log_throttle: LogThrottle | None = None) -> None:

@@ -1,10 +1,11 @@
 """Keeps the pauses of Python's cyclic garbage collector so short that no client waits for them.
 
-CPython sometimes scans all tracked objects at once. With 100,000 groups learnt from clients, this took half a second,
-in which no client was served. Nearly all objects here have no cycles and are freed by reference counts. So objects that
-survive a collection are frozen (`gc.freeze`). The next collection scans only newer objects: about 8,000 in 2 or 3 ms.
+CPython sometimes scans all tracked objects in one collection. With 100,000 groups learnt from clients, this collection
+took half a second, in which no client was served. Nearly all objects here have no cycles and are freed by reference
+counts. So objects that survive a collection are frozen (`gc.freeze`). The next collection scans only newer objects:
+about 8,000 in 2 or 3 ms.
 
-A frozen object in a cycle is never freed, even if it is no longer used.
+The price: a frozen object in a cycle is never freed, even if nothing uses the object any more.
 """
 
 import gc
@@ -13,8 +14,8 @@ from types import TracebackType
 from typing import Any
 
 GEN0_THRESHOLD, GEN1_THRESHOLD = 700, 10
-"""CPython's default thresholds. The youngest generation is collected after 700 new objects, and the middle one after 10
-of these collections. A full collection follows each collection of the middle generation."""
+"""The default thresholds of CPython 3.11. The youngest generation is collected after 700 new objects, and the middle
+generation after 10 of these collections. A full collection follows each collection of the middle generation."""
 LONG_FRAME = 4_096
 """Bytes of a frame beyond which the collector is paused while the frame is decoded. Decoding creates many objects at
 once, which soon become unused."""
@@ -33,7 +34,7 @@ def _freeze_survivors(phase: str, info: Mapping[str, Any]) -> None:
 
 
 class CollectionPaused:
-    """Pauses the collector in its block, while a long frame is decoded."""
+    """A context manager that pauses the collector while its block decodes a long frame."""
 
     __slots__ = ("_was_enabled",)
 

@@ -2,9 +2,10 @@
 
 `Scraper` decides which part of a scrape runs in the thread of the data path, and shares a scrape between callers.
 
-Python code runs in the thread of the data path, in slices. Another thread would not finish earlier. Another thread
-would also delay the data path by up to `THREAD_SWITCH_SECONDS` after each system call, because of the GIL. Only the 20
-MB body is joined in another thread, because joining runs no Python code.
+Python code runs in the thread of the data path, in slices. Another thread would not finish earlier. Because of the
+GIL, another thread would also delay the data path after each system call. The delay is up to Python's thread switch
+interval (0.5 ms in a sidecar). Only the body (up to 20 MB) is joined in another thread, because joining runs no Python
+code.
 """
 
 from collections.abc import Callable
@@ -65,6 +66,6 @@ class Scraper:
         return _Body(body, chosen.content_type, begun_at)
 
     def _join_lines(self, chosen: Format, scraped: ScrapeResult) -> bytes:
-        # In the worker thread too, because counting the open descriptors of a large process takes milliseconds.
+        # The worker thread reads these metrics too, because counting the open descriptors takes milliseconds.
         process = [encode_family(family, openmetrics=chosen.openmetrics) for family in self._process.collect()]
         return b"".join((*scraped.lines, *process, chosen.end))

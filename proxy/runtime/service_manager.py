@@ -14,11 +14,11 @@ from group_sidecar.proxy.runtime.log_throttle import LogThrottle
 from group_sidecar.proxy.runtime.logging import log
 
 SEND_SECONDS = 0.2
-"""Seconds that a report may wait if systemd does not read."""
+"""The maximum number of seconds that a report waits if systemd does not read its socket."""
 
 
 class ServiceManager:
-    """Sends reports.
+    """Sends reports to systemd.
 
     Args:
         environment: the environment of the process. Empty if there is no service manager.
@@ -47,7 +47,7 @@ class ServiceManager:
         self._send(f"MAINPID={pid}")
 
     async def feed_watchdog(self) -> None:
-        """Reports until cancelled that the event loop runs, twice in each interval. Returns if there is no watchdog."""
+        """Reports twice in each watchdog interval that the event loop runs. Returns at once if there is no watchdog."""
         while self._watchdog_seconds:
             self._send("WATCHDOG=1")
             await trio.sleep(self._watchdog_seconds / 2)

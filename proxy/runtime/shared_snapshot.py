@@ -29,13 +29,13 @@ async def run_in_slices(steps: Generator[None, None, T]) -> T:
 
 
 class SharedSnapshot:
-    """Takes snapshots for all callers.
+    """Takes snapshots of all groups, and shares each snapshot between callers.
 
     Args:
-        managers: returns the groups of each broker.
+        managers: returns the group manager of each broker's copy.
         epoch: returns seconds since the epoch.
         max_members: returns the maximum number of members of a group, or None if there is no limit.
-        drift: as in `group_snapshot.walk`.
+        drift: returns the seconds to add to the copies' times, so that they match the system's clock.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ the longest pause between two attempts and its own interval."""
 
 
 class Task(StrEnum):
-    """The background parts. The values of this enum are all values of the metric's label."""
+    """The background parts. The values of this enum are the label values of `group_sidecar_task_failures_total`."""
 
     ADMIN = "admin"
     """The admin port."""
@@ -35,20 +35,27 @@ class Task(StrEnum):
     HAND_OVER = "hand_over"
     """Starting a successor that takes over the ports."""
     JOURNAL = "journal"
+    """Writing records to the journal's folder."""
     JOURNAL_TOPIC = "journal_topic"
+    """Writing records to the journal's topic."""
     NODES = "nodes"
     """Learning the nodes of the cluster, and watching the bootstrap broker, in a gateway."""
     PROBE = "probe"
+    """Asking the broker for its versions and its authorizer."""
     RELIST = "relist"
     """Keeping the list of groups up to date."""
     RELOAD = "reload"
     """Reading the settings again."""
     RECONCILE = "settling"
+    """Asking the broker about groups in doubt, and about missing groups and topics."""
     SHRINKING = "shrinking"
+    """Removing members from groups that exceed their size limit."""
     SWEEP = "sweep"
     """Removing members whose session has expired."""
     TAIL = "tail"
+    """Reading `__consumer_offsets`."""
     VERIFICATION = "verification"
+    """Comparing local answers with the broker's answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ def first_error(error: Exception) -> Exception: ...
 @overload
 def first_error(error: BaseException) -> BaseException: ...
 def first_error(error: BaseException) -> BaseException:
-    """Returns the first exception of nested exception groups. The other exceptions followed from the first."""
+    """Returns the first exception of nested exception groups. The other exceptions usually result from the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

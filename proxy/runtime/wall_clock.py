@@ -17,7 +17,7 @@ from group_sidecar.coordinator.model.facts import Fact, OffsetsExpired
 AnyFact = TypeVar("AnyFact", bound=Fact | OffsetsExpired)
 
 NOISE_SECONDS = 0.05
-"""Seconds. A smaller change of the difference is ignored, because the two clocks are read one after the other."""
+"""Changes of the drift up to this many seconds are ignored, because the clocks are read one after the other."""
 
 
 class WallClock:

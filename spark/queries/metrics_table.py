@@ -45,7 +45,7 @@ def metrics(records: DataFrame, width: str) -> DataFrame:
 
 def _boots(records: DataFrame, width: str) -> DataFrame:
     """Returns the last sample of each boot in each window, and `base`, the sample from which increases are counted."""
-    # Each sample is also assigned to the window after its own.
+    # Each sample also counts in the next window, whose increases may be counted from this sample.
     counted_in = F.explode(F.array_compact(F.array(F.col(WINDOW), next_window(width))))
     beats = with_window(records, width, Heartbeat.KIND).select(
         "sidecar", "boot", "seq", "emitted_at", "sample", F.col(WINDOW).alias("emitted_in"), counted_in.alias(WINDOW)

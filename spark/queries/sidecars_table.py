@@ -7,7 +7,7 @@ from group_sidecar.metrics.records import Heartbeat
 from group_sidecar.spark.queries.windows import WINDOW, seconds_between, with_window
 
 _BLOCK_BITS = 6
-"""A BIGINT has 2^6 bits."""
+"""A block has 2^6 sequence numbers, because a BIGINT has 64 bits."""
 
 
 def sidecars(records: DataFrame, width: str) -> DataFrame:

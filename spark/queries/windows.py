@@ -15,7 +15,7 @@ WINDOW = "window"
 """The first column of every table: the beginning of the window. Windows are counted from the full hour, in UTC."""
 
 ORDER = "order"
-"""The column with the order of observations. See `with_window`."""
+"""The column with the order of observations, which `with_window` computes."""
 
 _HOUR = 3_600_000
 _HOUR_BITS = 22
@@ -30,12 +30,12 @@ def with_window(records: DataFrame, width: str, *kinds: str) -> DataFrame:
 
     Observations are ordered by `observed_at`, and equal ones by `emitted_at`. Values of `order` can be compared within
     an hour. `order` is one BIGINT instead of a struct, because Spark can aggregate numbers by hashing, but has to sort
-    all records to aggregate structs. Its lower 22 bits are `emitted_at`, in milliseconds of its hour. The other bits
-    are `observed_at`, in milliseconds before or after the beginning of that hour.
+    all records to aggregate structs. The lower 22 bits of `order` are `emitted_at`, in milliseconds of its hour. The
+    other bits are `observed_at`, in milliseconds before or after the beginning of that hour.
 
     Args:
         records: records of the contract. For records that may be duplicates, see `with_window_distinct`.
-        width: the width of a window, for instance ``5 minutes``. It divides an hour.
+        width: the width of a window, which divides an hour, for instance ``5 minutes``.
         kinds: the kinds of records to select; all kinds if none is named.
     """
     chosen = records.where(F.col("kind").isin(*kinds)) if kinds else records

@@ -18,7 +18,7 @@ LABEL_CHARACTERS = 32
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """One part of a bar. `series` is the index of the chart's series that it belongs to."""
+    """One part of a bar. `series` is the index of the series that the part belongs to."""
 
     series: int
     amount: float
@@ -72,7 +72,7 @@ class BarChart:
 
 
 def bars(rows: Sequence[BarRow], series: Sequence[str] = ()) -> BarChart:
-    """Draws these rows from top to bottom. Their amounts must not be negative."""
+    """Draws a bar for each row, from top to bottom. The amounts must not be negative."""
     values = round_values(max((sum(part.amount for part in row.amounts) for row in rows), default=0.0))
     scale = Linear(values[-1], LEFT, WIDTH - RIGHT - NOTES)
     drawn = [_bar(row, TOP + (index + 0.5) * LANE, scale) for index, row in enumerate(rows)]

@@ -70,7 +70,7 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True)
 class HeadlineFigure:
-    """One of the numbers at the head of a report. `bad` is whether it needs the operator's attention."""
+    """One of the numbers at the head of a report. `bad`: whether the number needs the operator's attention."""
 
     name: str
     value: str
@@ -86,7 +86,7 @@ class ReportPeriod:
         since: its beginning, in seconds since the epoch.
         until: its end, in seconds since the epoch.
         newest: the beginning of the newest window with data.
-        window: the width of the windows in seconds, derived from the data. It may be a multiple of the real width.
+        window: the width of the windows in seconds as the data show it, which may be a multiple of the real width.
     """
 
     since: float

@@ -31,7 +31,7 @@ def count(value: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Formats a duration: "0 s", "40 ms", "2.5 s", "3 min 20 s", "2 h 5 min", "3 d 4 h". It may be negative."""
+    """Formats a duration, which may be negative: "0 s", "40 ms", "2.5 s", "3 min 20 s", "2 h 5 min", "3 d 4 h"."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if 0 < seconds < 1:

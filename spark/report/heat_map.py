@@ -15,7 +15,7 @@ from group_sidecar.spark.report.scales import LEFT, RIGHT, WIDTH, Span, Tick
 LANE, TOP, AXIS = 22.0, 6.0, 26.0
 LEVELS = 5
 ROOM_FOR_NUMBER = 24.0
-"""Cells of at least this width show their number."""
+"""The width in pixels from which a cell shows its number."""
 LABEL_CHARACTERS = 32
 
 

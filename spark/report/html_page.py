@@ -34,7 +34,7 @@ def page(**content: Any) -> str:
 
 def replace_file(file: Path, text: str) -> None:
     """Replaces a file atomically: a reader sees either the old or the new text. Raises OSError."""
-    # A rename is atomic only within one folder.
+    # A rename is atomic only within one file system, so the unfinished file is in the same folder.
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with unfinished.open("w", encoding="utf-8", errors="replace") as output:

@@ -17,7 +17,7 @@ EMPTY_CELL = "-"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The text of a cell, and the number that it is sorted by; None to sort it by its text."""
+    """The text of a cell. `sort`: the number by which the cell is sorted; None to sort the cell by its text."""
 
     text: str
     sort: float | None = None

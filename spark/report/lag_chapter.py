@@ -1,6 +1,6 @@
 """The chapter on lag: the groups with the largest lag, and how their lag developed.
 
-It reads the tables `groups`, `group_lag` and `lag`.
+The chapter reads the tables `groups`, `group_lag` and `lag`.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ MAX_GROUPS, MAX_CURVES = 20, 10
 
 
 def lag_chapter(read: TableReader, known: ReportPeriod, groups: DataFrame) -> Chapter:
-    """Returns the chapter. `groups` is the summary of that name."""
+    """Returns the chapter on lag. `groups` is the summary of that name."""
     behind = first_rows(groups.where(F.col("lag") > 0), MAX_GROUPS, *sort_order("lag", ("group",)))
     worst = [row["group"] for row in behind.rows[:MAX_CURVES]]
     span = known.steps()

@@ -1,6 +1,6 @@
 """The chapters on members that joined and left, on the fleet's metrics, and on lines in quarantine.
 
-They read the tables `churn`, `metrics` and `quarantine`.
+These chapters read the tables `churn`, `metrics` and `quarantine`.
 """
 
 from pyspark.sql import DataFrame

@@ -1,6 +1,6 @@
 """The chapter on policies: the requests that they refused or, in audit mode, would have refused.
 
-It reads the tables `refusals` and `audits`.
+The chapter reads the tables `refusals` and `audits`.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ MAX_GROUPS = 20
 
 @dataclass(frozen=True, slots=True)
 class _PolicyOutcome:
-    """An outcome of a policy, with its texts. Its table has a column of the same name."""
+    """An outcome of a policy, with its texts. `table`: the name of its table, and of that table's column of counts."""
 
     table: str
     title: str
@@ -45,7 +45,7 @@ _POLICY_OUTCOMES = (
 
 
 def policies_chapter(read: TableReader) -> Chapter:
-    """Returns the chapter."""
+    """Returns the chapter on policies."""
     return Chapter("refusals", "Refusals", [_figure(read, outcome) for outcome in _POLICY_OUTCOMES])
 
 

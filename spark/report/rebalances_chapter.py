@@ -1,6 +1,6 @@
 """The chapter on rebalances: which groups rebalanced, when, and why.
 
-It reads the table `rebalances`.
+The chapter reads the table `rebalances`.
 """
 
 from collections import Counter, defaultdict
@@ -25,7 +25,7 @@ NONE = "No group rebalanced."
 
 
 def rebalances_chapter(read: TableReader, known: ReportPeriod) -> Chapter:
-    """Returns the chapter."""
+    """Returns the chapter on rebalances."""
     frame = read("rebalances")
     span = known.steps(least=HOUR)
     return Chapter("rebalances", "Rebalances", [_heat(read, frame, span), _causes(frame, span)])
@@ -98,7 +98,7 @@ def _stacked(frame: DataFrame, span: Span, names: Sequence[str]) -> StackChart:
 
 
 def by_step(frame: DataFrame, span: Span, name: str, amount: str) -> Mapping[str, Mapping[int, float]]:
-    """Sums one column for each value of another column and each step. The other column must have few values."""
+    """Returns the sums of column `amount` by value of column `name` and by step. `name` must have few values."""
     sums: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for row in all_rows(frame.groupBy(name, step_of(span.step).alias("at")).agg(F.sum(amount).alias("amount"))):
         sums[cause_label(row[name])][row["at"]] += row["amount"]

@@ -41,7 +41,7 @@ class Linear:
 
 
 def round_values(highest: float, at_most: int = 5) -> Sequence[float]:
-    """Returns round values from 0 to at least `highest`. They are 1, 2 or 5 times a power of ten apart.
+    """Returns round values from 0 to at least `highest`. The values are 1, 2 or 5 times a power of ten apart.
 
     Args:
         highest: the largest amount. If it is 0 or less, the values end at 1.
@@ -96,7 +96,7 @@ def divided(since: float, until: float, window: int, at_most: int, least: int = 
         since: the beginning.
         until: the end.
         window: the width of the tables' windows, in seconds.
-        at_most: the wanted number of steps.
+        at_most: the maximum number of steps.
         least: the minimum seconds per step.
     """
     whole = max(until - since, 1)

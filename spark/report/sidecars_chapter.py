@@ -1,6 +1,6 @@
 """The chapter on sidecars: which of them are alive, and how many of their records are missing.
 
-It reads the table `sidecars`, and defines after how many seconds a sidecar counts as silent.
+The chapter reads the table `sidecars`. The module defines after how many seconds a sidecar counts as silent.
 """
 
 from collections import defaultdict
@@ -19,11 +19,11 @@ from group_sidecar.spark.tables import TableReader
 
 MAX_SIDECARS = 40
 SILENT_SECONDS = 300
-"""A sidecar is silent if it sent nothing for longer than this, in seconds, while other sidecars did."""
+"""Seconds without a record after which a sidecar counts as silent, if other sidecars sent records meanwhile."""
 
 
 def sidecars_chapter(read: TableReader, known: ReportPeriod, sidecars: DataFrame) -> Chapter:
-    """Returns the chapter. `sidecars` is the summary of that name."""
+    """Returns the chapter on sidecars. `sidecars` is the summary of that name."""
     worst = first_rows(
         sidecars,
         MAX_ROWS,
@@ -54,7 +54,7 @@ def is_silent() -> Column:
 
 
 def _heard(read: TableReader, span: Span, shown: Sequence[Row]) -> Mapping[str, Sequence[Row]]:
-    """Returns each sidecar's heartbeats, boots and last boot, by step."""
+    """Returns each sidecar's numbers of heartbeats and boots, and its last boot, by step."""
     names = [row["sidecar"] for row in shown]
     steps = read("sidecars").where(F.col("sidecar").isin(*names)).groupBy("sidecar", step_of(span.step).alias("at"))
     found = steps.agg(

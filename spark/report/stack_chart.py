@@ -12,7 +12,7 @@ from group_sidecar.spark.report.scales import Linear, Span, Tick, round_values
 LEFT, TOP, TALL, AXIS = 60.0, 8.0, 180.0, 26.0
 """Pixels: the space on the left for amounts, and the heights of the margin above, the columns and the axis below."""
 MAX_SERIES = 8
-"""The maximum number of series, each with a colour of its own. The last one is for all other names."""
+"""The maximum number of series, each with its own colour. If there are more names, the last series has the others."""
 OTHERS = "others"
 
 

@@ -19,7 +19,8 @@ LABEL_CHARACTERS = 32
 class Presence(StrEnum):
     """The kind of records that a sidecar sent in a step.
 
-    `SILENT` follows the sidecar's last record, and `GAP` lies between two records.
+    `ALIVE`: records with a heartbeat. `RECORDS_ONLY`: records without a heartbeat. `GAP`: no record, between two
+    records. `SILENT`: no record, after the sidecar's last record.
     """
 
     ALIVE = "alive"
