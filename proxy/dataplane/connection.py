@@ -86,7 +86,8 @@ class Connection:
         authentication_due: when the next check for authentication is due. Infinite if there is no timeout, or if the
             broker has admitted the client.
         client_hung_up: whether the client has closed its side. The client's socket may still contain unread bytes.
-        waits_for_turn: whether the connection waits for its turn. It is then neither idle nor slow.
+        waits_for_turn: whether the connection waits for its turn. Meanwhile no inactivity timeout closes the
+            connection.
     """
 
     __slots__ = (
@@ -138,7 +139,7 @@ class Connection:
         self._held_back = False
         """Whether the client is not read because of the budget."""
         self._pause_counted = False
-        """Whether a limit was counted since the client was last read."""
+        """Whether a read pause was counted since the client was last read."""
         self.authentication_due = math.inf
         self.client_ended = False
         """Whether the end of the client's stream was read."""
@@ -198,8 +199,8 @@ class Connection:
             self._poller.add_turn(self._take_turn)
 
     def _take_turn(self) -> None:
-        """Reads what waits on both sides, or serves requests that wait. If the state has changed and a side may not be
-        read now, the poller reports the side again as soon as it may be read.
+        """Serves requests that wait, and reads the sides that have waited for the turn. A side that may not be read now
+        is skipped, and the poller reports it again as soon as the side may be read.
         """
         client_events, self._client_events = self._client_events, 0
         upstream_events, self._upstream_events = self._upstream_events, 0
@@ -248,7 +249,7 @@ class Connection:
         try:
             chunk = endpoint.read()
         except BlockingIOError:
-            # A part of a TLS record was read. The socket may contain the rest, or the end of the stream.
+            # A part of a TLS record was read. The socket may contain the rest of the record, or the end of the stream.
             self._read_on(endpoint, events)
             raise
         if chunk:
@@ -256,7 +257,7 @@ class Connection:
         return chunk
 
     def _read_on(self, endpoint: EndpointSocket, events: int) -> None:
-        """Makes sure that the bytes which the last read has left are read, and counts control records as work."""
+        """Makes sure that bytes which the last read has left are read later, and counts control records as work."""
         if endpoint.control_records:
             self.session.add_work(endpoint.control_records * CONTROL_RECORD_COST, self._poller.now)
         if endpoint.is_read_ahead:
@@ -547,7 +548,7 @@ class Connection:
             self._watch()
 
     def _check_budget(self) -> bool:
-        """Finds out whether the client is held back. Returns whether the rest of a reply must wait for its turn."""
+        """Decides whether the budget holds the client back. Returns whether the rest of a reply must wait."""
         budget, session = self.shared.budget, self.session
         self._held_back = False
         if not budget.exceeded:
@@ -564,8 +565,8 @@ class Connection:
     def _count_pause(self) -> None:
         """Counts a read pause, if a limit is its reason.
 
-        A pause may begin for another reason, for example because requests wait for a turn. It is counted when the
-        client reaches a limit later.
+        A pause may begin for another reason, for example because requests wait for a turn. Such a pause is counted only
+        if the client reaches a limit later.
         """
         session = self.session
         if self._held_back:
@@ -579,8 +580,8 @@ class Connection:
         self.counters.read_pauses[reason] += 1
 
     def _watch_upstream(self, wanted: int) -> None:
-        # Epoll would report a closed broker connection in each round while the socket is not read. So the epoll does
-        # not watch the socket.
+        # While the socket is not read, epoll would report a closed broker connection in each round. So epoll does not
+        # watch a socket that is not read.
         poller, upstream = self._poller, self.upstream
         if not wanted:
             poller.pause(upstream.fd)

@@ -67,8 +67,8 @@ ANSWER_BYTES_PER_TURN: Final = 65_536
 turn. Work is counted in bytes: the bytes of local answers, and the costs below for each decoded request and reply."""
 MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 """A connection that has lately caused more work than this is read in turns, so that clients that cause little work are
-served first. If one chunk causes this much work, its remaining replies wait for a turn. Its requests wait too, from the
-first one on that is forwarded and decoded later (COPY)."""
+served first. When the replies in one chunk have caused this much work, the chunk's remaining replies wait for a turn.
+The chunk's requests wait from the first request on that would be forwarded and decoded later (COPY)."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
 Heartbeats with their replies. A client that causes less is never read in turns, not even while the sidecar is
@@ -86,12 +86,13 @@ DEFERRED_COST, DEFERRED_BYTE_COST = 512, 4
 with its reply takes 3 us, and a commit of 100 partitions 120 us (`python -m benchmarks.group_traffic`)."""
 FETCH_INSPECTION_SECONDS: Final = 1.0
 """After a Fetch reply was inspected, the connection's new Fetch requests and their replies pass unread for this many
-seconds, because Fetch replies are the bulk of all bytes. They do not pass if the dispatcher must classify all requests.
+seconds, because Fetch replies are the bulk of all bytes. If the dispatcher must classify all requests, each Fetch is
+classified.
 """
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
 RECORD_APIS: Final = frozenset({FETCH, int(ApiKey.SHARE_FETCH), int(ApiKey.SHARE_ACKNOWLEDGE)})
-"""APIs whose replies may be held as a whole, although only their ends are decoded."""
+"""APIs of which a gateway decodes only the replies' ends. A held reply of these APIs counts as DEFERRED_COST."""
 SASL_HANDSHAKE: Final = int(ApiKey.SASL_HANDSHAKE)
 RAW_TOKEN: Final = -1
 """Stands for the API key of a raw SASL token, which has no header."""
@@ -178,7 +179,7 @@ class Session:
         self._tokens = RawSaslTokens(self._requests, self._replies)
         self._tls = TlsDetection()
         self._client_ended = False
-        self._client_fault: CloseReason | None = None  # Why the connection ends after the last reply in flight.
+        self._client_fault: CloseReason | None = None  # Why the connection ends after the last reply.
         self._close_reason: CloseReason | None = None
         self._closed = False
         self._stopping = False
@@ -204,7 +205,7 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no reply is in flight, and the connection does not end because of a fault of the client."""
+        """Whether no request is in flight, and the connection does not end because of a fault of the client."""
         return self._has_no_in_flight and self._client_fault is None
 
     @property
@@ -260,7 +261,7 @@ class Session:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes this session holds, for the metric."""
+        """How many bytes this session holds."""
         return self._requests.held_bytes + self._replies.held_bytes + self.kept_bytes
 
     @property
@@ -543,12 +544,13 @@ class Session:
         if cut:
             self._client_fault = CloseReason.TRUNCATED_FRAME
         if not cut or self._requests.passing:
-            # The broker never replies to a request that was forwarded in part. It must learn that no more bytes follow.
+            # The broker never replies to a request that was forwarded in part. The broker must learn that no more bytes
+            # follow.
             self._out.append(ShutUpstream())
 
     def _look_at_request(self, buffer: bytes, start: int, end: int) -> FrameAction:
         if self._tokens.tokens_left or not self.has_room:
-            # One read may contain thousands of requests. Those beyond the limits wait in the buffer.
+            # One read may contain thousands of requests. The requests beyond the limits wait in the buffer.
             return self._look_at_token() if self.has_room else NEED_MORE
         size, key, version, correlation = _unpack_request(buffer, start)
         if key == PRODUCE:
@@ -708,7 +710,7 @@ class Session:
             self._replies.editor = self.dispatcher.editor(pending, size, self.origin, self._now)
             return EDIT
         elif action is EDIT:
-            return HOLD  # The whole reply has arrived, and need not be held any longer.
+            return HOLD  # The whole reply has arrived, so it is changed at once.
         elif action is not PASS:
             return self._hold_reply(action)
         return PASS

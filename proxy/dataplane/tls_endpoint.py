@@ -50,7 +50,7 @@ class TlsState(NamedTuple):
 class TlsEndpoint(EndpointSocket):
     """One socket with TLS, as a non-blocking descriptor.
 
-    `read` and `send` take plain bytes. The backlog consists of encrypted bytes.
+    `read` returns plain bytes, and `send` takes plain bytes. The backlog consists of encrypted bytes.
     """
 
     __slots__ = ("_chunk", "_ended", "_incoming", "_outgoing", "_position", "_records", "_tls")
@@ -84,7 +84,7 @@ class TlsEndpoint(EndpointSocket):
             self._chunk, self._position, self.is_read_ahead = b"", 0, False
             return b""
         if self.is_read_ahead:
-            self.may_have_more = True  # Epoll may have reported later bytes of the socket before.
+            self.may_have_more = True  # Epoll does not report the bytes that the socket may still have.
         else:
             self._chunk, self._position = super().read(), 0
         count = self._decrypt_next()
@@ -153,12 +153,12 @@ class TlsEndpoint(EndpointSocket):
         return self._outgoing.read()
 
     def shut(self) -> None:
-        """See EndpointSocket. Ends TLS first."""
+        """See EndpointSocket. Sends the end of TLS first."""
         self._end_tls()
         super().shut()
 
     def close(self) -> None:
-        """See EndpointSocket. Ends TLS first, if the peer has accepted all earlier bytes."""
+        """See EndpointSocket. Sends the end of TLS first, if the peer has accepted all earlier bytes."""
         if not self.backlog:
             self._end_tls()
         super().close()

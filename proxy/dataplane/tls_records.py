@@ -3,7 +3,7 @@
 from typing import Final
 
 HEADER_BYTES: Final = 5
-"""The size of a record's header. Its last two bytes are the length of what follows."""
+"""The size of a record's header. The header's last two bytes are the length of the bytes that follow the header."""
 LENGTH_AT: Final = 3
 
 
