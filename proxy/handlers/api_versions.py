@@ -116,8 +116,8 @@ class ApiVersionsReplies:
     def unsupported(self, number: int, refused: int) -> bytes:
         """Returns the whole frame that answers an unsupported version of ApiVersions.
 
-        A broker gives the same answer (``ApiVersionsRequest.getErrorResponse`` of Kafka). It lists the supported
-        versions of ApiVersions, all below the refused one.
+        A broker gives the same answer (``ApiVersionsRequest.getErrorResponse`` of Kafka). The answer lists the
+        supported versions of ApiVersions, which are all lower than the refused version.
 
         Args:
             number: the request's correlation id.

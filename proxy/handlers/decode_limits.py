@@ -45,7 +45,8 @@ the wire has shown. The last is the number of offsets from the log that cost one
 MANY_LOGGED = 200
 """If the log has more offsets of a group than this, the costs of their topics are added."""
 DESCRIBED_COST, MEMBER_COST = 6, 3
-"""Costs of a description in microseconds: for a group and for each member."""
+"""Costs of a description in microseconds: for a group, and for each member. In a KIP-848 group, each assigned partition
+and each target partition costs as much as a member."""
 
 
 class DecodeLimits:
@@ -55,7 +56,7 @@ class DecodeLimits:
         self._max_elements = max_elements
 
     def request(self, api_key: int, *, judged: bool = False) -> int:
-        """Returns the maximum number of elements of a request; more if a policy judges the request (`judged`)."""
+        """Returns the maximum number of elements of a request. The number is larger if a policy judges the request."""
         times = (JUDGED_COMMIT_TIMES if api_key in COMMITS else JUDGED_TIMES) if judged else 1
         return max(1, times * self._max_elements // _REQUESTS.get(api_key, 1))
 

@@ -106,7 +106,10 @@ class BrokerDispatcher(DeferredReplyHandler):
         return self._handlers[api_key].classify(api_key, api_version, size)
 
     def _may_pass(self, api_key: int, api_version: int) -> bool:
-        """Whether a gateway can decode the reply. The sidecar answers unknown versions of ApiVersions."""
+        """Whether a gateway accepts a request. `GATEWAY_VERSIONS` has the versions whose replies are safe to forward.
+
+        The sidecar itself answers unknown versions of ApiVersions.
+        """
         assert self._passable is not None
         return 0 <= api_version <= self._passable.get(api_key, -1) or api_key == _API_VERSIONS
 
@@ -268,10 +271,10 @@ class BrokerDispatcher(DeferredReplyHandler):
         return CloseReason.TLS_TO_GATEWAY if gateway else None
 
     def _report_tls(self, host: str, outcome: str) -> None:
-        """Logs the first TLS connection of each host, so a probe from one host does not hide a client on another host.
+        """Logs the first TLS connection of each host, for at most MAX_REPORTED_TLS_HOSTS hosts.
 
-        TLS connections may pass unread on purpose. So each host is logged only once, and the number of hosts is
-        bounded. The metric counts all connections.
+        Each host has a line, so that the line of a probe on one host does not hide a client on another host. Later
+        connections of a host are only counted, because TLS connections may pass unread on purpose.
         """
         hosts = self._reported_tls_hosts
         if host in hosts or len(hosts) >= MAX_REPORTED_TLS_HOSTS:

@@ -65,7 +65,7 @@ class Enforcement:
         policies: the policies in force.
         copy: the copy of the broker's group coordinator.
         versions: the versions that the broker offers.
-        read_access: whether a client may join a group.
+        read_access: whether the broker lets a client read a group, which a join requires.
         replies: handles the replies to requests that are forwarded.
         traffic: counts the verdicts.
     """
@@ -104,7 +104,7 @@ class Enforcement:
         )
 
     def gone(self, origin: Origin) -> None:
-        """Forgets the waits of a client whose connection has ended."""
+        """Forgets how long the client of a connection that has ended was asked to wait."""
         self._throttle_backoff.gone(origin.number)
 
     def _forward(self, exchange: Exchange, now: float) -> Forward:
@@ -159,8 +159,9 @@ class Enforcement:
     def _refuse_or_end(self, refusal: Refusal, case: _Case, now: float) -> RequestOutcome:
         """Returns the outcome of a refused request.
 
-        The rest of a commit is encoded again. A client id that is not UTF-8 may then be too long. In that case the
-        connection is closed, because a refused request must not pass.
+        If a policy refuses some partitions of a commit, the sidecar encodes the commit again without these partitions.
+        A client id that is not UTF-8 may become too long. The connection is then closed, because a refused request must
+        not pass.
         """
         try:
             return self._refuse(refusal, case, now)

@@ -1,7 +1,7 @@
 """Handles Fetch requests, and reads from some of their replies how far the logs reach.
 
-The request is never decoded: replies to followers and replies to consumers both contain the high watermark. A reply is
-forwarded before it is decoded. Only the first bytes of a long reply are decoded.
+The request is never decoded, because every reply contains the high watermark, for consumers as for followers. A reply
+is forwarded before it is decoded. Only the first bytes of a long reply are decoded.
 
 In a gateway, a reply of v16 or later ends with addresses, which are replaced before the reply is forwarded.
 """
@@ -55,21 +55,21 @@ class Fetches(ApiHandler):
             else PendingRewrittenFetch(self, tails, version)
             for version in APIS[_FETCH].versions
         }
-        """The pending replies by version. They hold no state of a request, so all requests share them."""
+        """The pending replies by version. All requests share these objects, which hold no state of a request."""
 
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
         """See ApiHandler."""
         return self._pending.get(version)
 
     def classify_reply(self, size: int, now: float) -> FrameAction:
-        """Returns what to do with a reply. A reply with partitions is decoded if none was decoded very recently."""
+        """Returns what to do with a reply. At most one reply in FETCH_INSPECTION_INTERVAL seconds is decoded."""
         if size <= EMPTY_FETCH_BYTES or now < self._inspection_due:
             return PASS
         self._inspection_due = now + FETCH_INSPECTION_INTERVAL
         return COPY if size <= self.largest_whole else PEEK
 
     def is_inspected(self, size: int, now: float) -> bool:
-        """Returns whether a rewritten reply is also decoded. If so, no other reply is decoded for a short time."""
+        """Returns whether a rewritten reply is also decoded. If so, the reply counts as the one of this interval."""
         return self.classify_reply(size, now) is not PASS
 
     def defer(self, pending: PendingReply, frame: bytes, origin: Origin, now: float) -> None:

@@ -212,8 +212,8 @@ class _AnswerSteps:
     def _is_known(self, group: str) -> bool:
         """Whether the copy may describe a group.
 
-        A group that is unknown to the copy may be coordinated by another broker. If the log is not read, only the
-        broker knows.
+        Another broker may coordinate a group that the copy does not know. If the sidecar does not read the log, only
+        the broker knows whether it coordinates the group.
         """
         if not self._can_answer(DescribeGroupsRequest(groups=(group,))):
             return False
@@ -255,7 +255,7 @@ class _AnswerSteps:
         for first in range(0, len(groups), REQUESTS_PER_ROUND):
             some = groups[first : first + REQUESTS_PER_ROUND]
             replies = yield from self._ask([FindCoordinatorRequest(key=group) for group in some], highest=0)
-            found |= zip(some, map(self._coordinator, replies), strict=False)  # No replies if one was unreadable.
+            found |= zip(some, map(self._coordinator, replies), strict=False)  # No replies if any was unreadable.
         return found
 
     def _ask(self, questions: Sequence[Struct], highest: int) -> _BrokerSteps[Sequence[Struct]]:

@@ -27,7 +27,7 @@ class LocalAnswers:
         reply_builder: builds the answers.
         questions: leaves questions to the broker.
         read_access: asks the broker whether it serves a client.
-        copy: converts times.
+        copy: converts trio's clock to seconds since the epoch.
         samples: gets the answers, to verify a share of them.
         traffic: counts answers and fallbacks.
     """

@@ -42,8 +42,8 @@ from group_sidecar.proxy.runtime.logging import log
 
 TRACKED_WRITES = exchange_events.GROUP_WRITE_KEYS - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
 """Writes that make the copy wrong if they are not decoded. A missed Heartbeat or EndTxn is harmless. Without a
-heartbeat, the copy only assumes that a session ends earlier. For a group that ever had offsets in a transaction, only
-the broker answers questions about offsets."""
+Heartbeat, the copy only assumes that the member's session ends earlier. The log also contains the end of
+each transaction. Without the log, the broker answers questions about the offsets of a group that had a transaction."""
 _HEARTBEAT = int(ApiKey.HEARTBEAT)
 JOIN_SLACK_SECONDS = 60.0
 """Seconds that a join may wait beyond its own timeouts, because one rebalance may follow another."""
@@ -54,7 +54,7 @@ _WITH_SENT_AT: Mapping[type[Any], Callable[[Any, float], AnyEvent]] = {
 }
 """Functions that copy an event with another `sent_at`, for the events that a heartbeat may lead to."""
 PASSED_ON, CLOSED = "passed on", "its connection is closed"
-"""What happens to a request or reply that is not understood, for the log."""
+"""Texts for the log. Each says what happens to a request or reply that is not understood."""
 _unpack_start = struct.Struct(">hhi").unpack_from
 """API key, version and correlation id."""
 
@@ -72,7 +72,9 @@ class _Heartbeat(NamedTuple):
 
     @classmethod
     def from_frames(cls, request: bytes, reply: bytes, event: AnyEvent) -> "_Heartbeat":
-        """Returns what is kept of a heartbeat. `request`, `reply`: without their lengths. `event`: their only event."""
+        """Returns what is kept of a heartbeat. `request`, `reply`: without their lengths. `event`: the heartbeat's only
+        event.
+        """
         return cls(request[:4] + request[8:], reply[4:], partial(_WITH_SENT_AT[type(event)], event))
 
     def repeats(self, request: bytes, reply: bytes) -> bool:

@@ -42,7 +42,8 @@ PartitionReply: TypeAlias = Any
 
 WHOLE_TOPIC_ERRORS = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID})
 MISSING_PARTITION_ERRORS = WHOLE_TOPIC_ERRORS | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-"""Errors that KafkaApis reports without asking the group coordinator. Such partitions are the first in its reply."""
+"""Errors that KafkaApis reports without asking the group coordinator. In the broker's reply, partitions with these
+errors come first."""
 SINGLE_PARTITION_ERRORS = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE})
 """Error codes that the group coordinator returns for single partitions. All others concern the commit as a whole."""
 
@@ -103,7 +104,7 @@ class PartialCommit(PendingExchange):
         return Reply(answer.encode_with(self.merge_reply(answer.message)))
 
     def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """See PendingReply. The client gets the error of a write that timed out, and retries.
+        """See PendingReply. The client gets COORDINATOR_NOT_AVAILABLE, as after a write that timed out, and retries.
 
         The broker's own reply could look like success: the Java client treats partitions that are missing in a reply as
         committed.

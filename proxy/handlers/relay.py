@@ -98,7 +98,7 @@ class _Relay:
         self._asked = 0
 
     def ask(self, now: float, advance: Callable[[], Sequence[BrokerRequest]]) -> AnswerInOrder:
-        """Returns an answer that sends the next requests, or that is the client's reply if no request is left."""
+        """Returns the outcome that sends the next requests, or the client's reply if no request is left."""
         try:
             asked = advance()
         except StopIteration as done:

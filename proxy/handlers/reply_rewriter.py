@@ -29,9 +29,11 @@ ADDRESS_APIS = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCR
 """APIs whose replies contain addresses of brokers."""
 REWRITTEN_TIMES = 7
 """A reply that a gateway rewrites may have this many times `limits.inspected_elements`: 21,000 elements by default.
-Skipping one takes 0.2 us. Admin clients ask for the coordinators of all their groups at once."""
+Skipping an element takes 0.2 us. The limit is high, because admin clients ask for the coordinators of all their groups
+at once."""
 ODD_COST = 3
-"""The cost of one element of a reply that is not scannable, in elements of a commit."""
+"""If addresses cannot be found by skipping elements (`NotScannable`), the reply is decoded. Each element then costs as
+much as this many elements of a commit."""
 _METADATA, _API_VERSIONS, _PRODUCE = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS), int(ApiKey.PRODUCE)
 
 
