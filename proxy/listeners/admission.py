@@ -37,7 +37,7 @@ class ClientPort(NamedTuple):
         upstream: returns the current address of the broker.
         new_session: makes a session. The arguments are the client, the broker's configured address, and the socket
             address of the broker connection. Raises NotServed if the client must be turned away.
-        handshakes: what comes before the first Kafka request; None if nothing does.
+        handshakes: the PROXY header and TLS handshakes of the listener; None if the listener has neither.
         by_name: maps the name that a client asks for when TLS begins (SNI) to the port of its broker, or to None if the
             client is refused. None if names choose no broker.
     """
@@ -187,7 +187,7 @@ class Admission:
         return pending._replace(host=host, counted_host=host, received=received)
 
     def remember_target(self, address: Address, upstream: socket.socket) -> Target:
-        """Remembers and returns the socket address of a broker connection. Raises OSError if it is closed already."""
+        """Stores and returns the socket address of a broker connection. Raises OSError if the connection is closed."""
         target = Target(upstream.family, upstream.getpeername())
         if self._targets.get(address) != target:
             self._targets[address] = target
@@ -240,7 +240,7 @@ class Admission:
         self._warn_turned_away(CloseReason.PRINCIPAL_LIMIT, cause, **where)
 
     def refuse(self, client: int, port: ClientPort, reason: CloseReason, counted_host: str | None = None) -> None:
-        """Closes a client's connection and counts the reason.
+        """Closes a client's socket and counts the reason.
 
         `counted_host`: the host whose number of connections includes this connection, or None.
         """

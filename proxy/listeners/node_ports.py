@@ -13,7 +13,7 @@ class NodePorts:
     """One port for each broker. A port that was passed for a broker is used again.
 
     Args:
-        host: where the ports listen.
+        host: the address on which the ports listen.
         first_port: the port of the broker with id 0. The next brokers have the next ports. 0 picks free ports.
         strict: whether `open` fails if a broker's own port cannot be opened. Otherwise the broker gets a free port.
         passed: the passed sockets by broker id.
@@ -74,7 +74,9 @@ class NodePorts:
         self._passed.clear()
 
     def _take_passed(self, node_id: int, wanted: Address) -> list[socket.socket]:
-        """Returns the passed sockets of a broker. Closes them and returns none if they listen elsewhere."""
+        """Returns the passed sockets of a broker. If one of these listens elsewhere, closes all of them and returns
+        none.
+        """
         passed = self._passed.pop(node_id, [])
         if all(is_bound_to(each, wanted._replace(port=wanted.port or port_of([each]))) for each in passed):
             return passed

@@ -106,8 +106,9 @@ def sockets_to_pass(
 ) -> list[PassedSocket]:
     """Returns the listening sockets under the names by which `open_ports` of a successor finds them.
 
-    A socket that is bound to its configured address gets no name. The successor finds it by its address, and does not
-    use it if the address was changed in the settings. The function may block, because it resolves names.
+    A socket that is bound to its configured address gets no name. The successor finds such a socket by its address, and
+    does not use the socket if the settings contain another address by then. The function may block, because it resolves
+    names.
 
     Args:
         ports: the open ports.

@@ -46,7 +46,7 @@ class ProxyHeader(NamedTuple):
 
     Attributes:
         source: the client's IP address as `format_host` returns it. None if the header contains no IP address of a
-            client, for example in a health check of the load balancer. Then the TCP peer counts as the client.
+            client, for example in a health check of the load balancer. The TCP peer then counts as the client.
         rest: the bytes of the connection that were received after the header.
     """
 
