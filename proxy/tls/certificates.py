@@ -1,4 +1,4 @@
-"""When certificates expire."""
+"""Finds out when certificates expire."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -53,10 +53,10 @@ class _CertificateExpiry:
         self._file = file
         self._stamp: FileStamp | None = None
         self._expires_at: float | None = None
-        self.current()  # The first certificate takes longest, and must not be read while clients are served.
+        self.current()  # The first call imports `cryptography`, which must not delay clients later.
 
     def current(self) -> float | None:
-        """Returns when the certificate expires. A file that cannot be used leaves the last result."""
+        """Returns when the certificate expires. If the file cannot be used, the last result is returned again."""
         with suppress(OSError, ValueError):
             stamp = file_stamp(self._file)
             if stamp != self._stamp:

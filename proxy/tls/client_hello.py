@@ -16,7 +16,8 @@ from group_sidecar.proxy.dataplane.tls_records import HEADER_BYTES, LENGTH_AT
 MAX_RECORDS: Final = 32
 """How many records a ClientHello may have. Clients use one, or a few of them."""
 MAX_HELLO_BYTES: Final = 32_768
-"""The longest ClientHello that is waited for. A longer one goes to OpenSSL at once and is refused."""
+"""The size in bytes of the longest ClientHello that is waited for. OpenSSL gets a longer ClientHello at once and
+refuses it."""
 MAX_EXTENSIONS: Final = 100
 """How many extensions are searched for the name. Browsers send about 20 of them, and IANA lists about 60."""
 _HANDSHAKE: Final = 22
@@ -35,7 +36,8 @@ class ClientHelloReader:
 
     Attributes:
         received: all bytes that the client has sent.
-        is_complete: whether the ClientHello is complete, or the bytes are no ClientHello that is worth waiting for.
+        is_complete: whether no more bytes are needed: the ClientHello is complete or too long, or the bytes are
+            something else.
     """
 
     def __init__(self) -> None:

@@ -5,7 +5,8 @@ meanwhile, because the `ssl` module releases the GIL. At most HANDSHAKE_THREADS 
 of handshakes leaves the processors to the data path. Client addresses share the threads in turn, so the flood of one
 address does not delay the handshakes of another one.
 
-Until a client's ClientHello is complete, the sidecar keeps only its bytes. OpenSSL's state takes more memory.
+Until a client's ClientHello is complete, the sidecar keeps only the received bytes. The state of OpenSSL would take
+more memory.
 """
 
 import socket
@@ -92,14 +93,15 @@ async def handshake(
         tls = context.wrap_bio(incoming, outgoing, server_name is None, server_name, session)
         incoming.write(received)
         while True:
-            # OpenSSL does no arithmetic before a record is complete. A peer may send a record byte by byte.
+            # OpenSSL computes only when a record is complete. So a peer that sends a record byte by byte uses no
+            # thread.
             done = await _threads.run(turn, _step, tls) if has_work else _step(tls)
             await _send(stream, outgoing)
             read = len(unread) - incoming.pending
             records.walk(unread[:read], 0, read)
             unread = unread[read:]
             if done:
-                incoming.read()  # The data path decides when OpenSSL gets the rest.
+                incoming.read()  # The data path later gives these bytes (`unread`) to OpenSSL in turns.
                 return TlsState(tls, incoming, outgoing, unread, records)
             chunk = await _receive(stream, received_bytes)
             incoming.write(chunk)
