@@ -20,7 +20,7 @@ class AnswerSettings:
     Attributes:
         enabled: whether any question is answered here.
         exclusive: whether the operator states that clients reach the broker only through this sidecar.
-        true_hosts: whether answers contain the clients' true hosts. Otherwise they contain the hosts that the broker
+        true_hosts: whether answers contain the clients' true hosts. Otherwise answers contain the hosts that the broker
             reports.
     """
 

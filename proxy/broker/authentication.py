@@ -3,9 +3,9 @@
 `OwnCredentials` opens connections with these credentials. `tls_from`, `tls_with` and `Login` serve commands that take
 their credentials from elsewhere. Each exception has one line of text. Credentials of clients are never handled here.
 
-Passwords, tokens and keys are read whenever they are needed, so that they may change while the sidecar runs. They
-appear in no log line and in no error. A worker thread reads files and derives keys, because trio's thread also runs the
-data path.
+Passwords, tokens and keys are read whenever they are needed, so that they may change while the sidecar runs. No log
+line and no error contains a password, a token or a key. A worker thread reads files and derives keys, because trio's
+thread also runs the data path.
 """
 
 import math
@@ -166,7 +166,9 @@ class Login:
             raise AuthenticationFailed(f"{client.address} refuses {credential}: {error}") from None
 
     async def _exchange(self, client: KafkaClient, seconds: float, *, framed: bool) -> float:
-        """Returns the session's lifetime in seconds. A bearer token that failed once is not used again."""
+        """Sends the credentials, and returns the session's lifetime in seconds. A bearer token that failed is not used
+        again.
+        """
         exchange = await self._credential_exchange(seconds)
         try:
             return await _exchange_tokens(self._sasl, client, exchange, framed=framed)

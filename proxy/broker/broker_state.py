@@ -39,7 +39,7 @@ class BrokerState:
     """One upstream broker, as far as it is known.
 
     Args:
-        address: where the broker is.
+        address: the broker's address for clients' requests.
         config: all settings.
         traffic: counts what was answered, refused and left to the broker.
         observe: called with each fact.
@@ -103,15 +103,15 @@ class BrokerState:
             access.reset_learned()
 
     def learn_authorizer(self, present: bool) -> None:
-        """Stores whether the broker has an authorizer. The broker said so on the sidecar's own connection."""
+        """Stores whether the broker has an authorizer. A reply on the sidecar's own connection contained this."""
         self._own_connection_served()
         self.authorization.learn_authorizer(present)
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         """Stores which groups existed before the sidecar read their traffic.
 
-        None means that the broker cannot list them. The sidecar then relies on `answers.exclusive`, which also states
-        that such a broker had no groups at the start.
+        `groups` is None if the broker cannot list its groups. The sidecar then relies on `answers.exclusive`, which
+        also states that such a broker had no groups at the start.
         """
         self._own_connection_served()
         self.copy.manager.set_existing_groups(groups or ())

@@ -1,4 +1,4 @@
-"""Which broker coordinates a group, as `__consumer_offsets` shows it."""
+"""Finds the broker that coordinates a group, which is the leader of the group's partition of `__consumer_offsets`."""
 
 from collections.abc import Mapping
 

@@ -114,7 +114,7 @@ class ProbedLogBounds(Protocol):
         """Returns the partitions whose log ends and log starts are needed, whatever the settings are."""
 
     def partitions_with_stale_log_end(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
-        """Returns those of these partitions whose log end no reply has contained since the time `since`."""
+        """Returns which of these partitions have a log end that no reply has contained since the time `since`."""
 
     def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:
         """Called with log ends of partitions that this broker leads, and the time of the request."""
@@ -184,7 +184,7 @@ class ProbeTrigger:
         self._paused_at = 0.0
 
     def fire(self) -> None:
-        """Ends the prober's pause if it began at least `MIN_TRIGGER_SECONDS` ago."""
+        """Ends the prober's pause if the pause began at least `MIN_TRIGGER_SECONDS` ago."""
         if self._pause and trio.current_time() - self._paused_at >= MIN_TRIGGER_SECONDS:
             self._pause.cancel()
 
@@ -266,7 +266,7 @@ class _Prober:
     async def _ask_for_log_bounds(self, client: KafkaClient) -> bool:
         """Requests log ends that clients' traffic has not shown lately, and log starts.
 
-        Returns whether it sent a request.
+        Returns whether a request was sent.
 
         The starts of new partitions are requested at once, and the starts of all partitions every `STARTS_SECONDS`.
         """

@@ -47,9 +47,9 @@ GROUPS_A_SECOND = 10
 """Groups that are shrunk in a second. All members of such a group join again. A broker full of large groups must not
 get all their joins at once."""
 RETRY_SECONDS, LONGEST_RETRY, REMEMBERED_SECONDS = 1.0, 300.0, 600.0
-"""Seconds until the same group is shrunk again, doubled each time up to the second value. The third value is the
-seconds after which the attempts are forgotten. Members that bypass the sidecar rejoin at once. Without the pause their
-group would rebalance all the time."""
+"""Seconds until the same group is shrunk again: the first pause, which doubles each time, and the longest pause. The
+third value is the time after which the sidecar forgets its attempts. Members that bypass the sidecar rejoin at once.
+Without the pause their group would rebalance all the time."""
 _MANY_SINCE, _REASON_SINCE = 3, 5  # LeaveGroup (KIP-345, KIP-800).
 
 
@@ -76,7 +76,7 @@ class _Inspection(NamedTuple):
 
 
 class _Shrinker:
-    """Shrinks the groups of one broker. `broker`: its name in the log."""
+    """Shrinks the groups of one broker. `broker`: the name of the broker in log lines."""
 
     task = Task.SHRINKING
 
@@ -196,7 +196,7 @@ class _Shrinker:
     async def _remove(
         self, client: KafkaClient, group: GroupView, members: Sequence[MemberView], limit: int
     ) -> list[MemberView]:
-        """Sends LeaveGroup for members. Returns those that the broker has removed."""
+        """Sends LeaveGroup for members. Returns the members that the broker has removed."""
         version = client.version_for(LeaveGroupRequest)
         reason = f"The group has {len(group.members)} members, where {limit} are allowed."
         removed: list[MemberView] = []

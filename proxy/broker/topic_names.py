@@ -14,14 +14,14 @@ MAX_TOPIC_NAMES = 100_000
 """The maximum number of topic ids whose names are held. If the name of a committed topic id is not known, the offset is
 not stored, and the offsets of the group count as incomplete."""
 MAX_WANTED_TOPIC_IDS = 10_000
-"""Topic ids that the broker is to be asked about. Beyond this limit, the oldest are evicted."""
+"""The maximum number of topic ids that wait to be asked about. Beyond this limit, the oldest ids are evicted."""
 
 
 class TopicNames:
     """The names of one broker's topics.
 
     Args:
-        deferred: the replies that are applied before a name is learnt. They are older than the name.
+        deferred: the replies that are applied before a name is learnt, because these replies are older than the name.
 
     Attributes:
         by_id: the names by topic id. The dictionary is never replaced, so other objects may keep it.

@@ -33,7 +33,8 @@ MANY_GROUPS = 100
 
 Reply = Callable[[Struct, int, float], bytes | None]
 """Returns the part of the copy's answer after the correlation id, or None if the copy cannot answer. The arguments are
-a request, its version, and a time in seconds since the epoch. Does not check whether the copy may be used."""
+a request, its version, and a time in seconds since the epoch. The function does not check whether the copy may be
+used."""
 
 
 class ChangeCounter(Protocol):
