@@ -190,7 +190,7 @@ class Connection:
                     self._read_upstream(events)
             if wanted & EPOLLOUT and events & ~EPOLLIN and self.upstream.backlog:
                 self._flush_upstream()
-        except Exception:  # noqa: BLE001  As in client_ready.
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
             self.fail()
 
     def _wait_for_turn(self) -> None:
@@ -214,7 +214,7 @@ class Connection:
                 self._read_upstream(upstream_events)
             if client_events and self._is_open and self.client.interest & EPOLLIN:
                 self._read_client(client_events)
-        except Exception:  # noqa: BLE001  As in client_ready.
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
             self.fail()
 
     @property
@@ -227,7 +227,7 @@ class Connection:
         """
         try:
             self.execute(self.session.evict_held_request(self._poller.now, reason))
-        except Exception:  # noqa: BLE001  As in client_ready.
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
             self.fail()
 
     def fail(self) -> None:
@@ -303,7 +303,7 @@ class Connection:
                 self.receive_from_client(rest)
         except OSError as error:
             self.client_failed(error)
-        except Exception:  # noqa: BLE001  As in client_ready.
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
             self.fail()
 
     def receive_from_client(self, chunk: bytes) -> None:
@@ -616,7 +616,7 @@ class Connection:
         """Accepts no further request, and closes the connection when the client has all replies.
 
         If the session does not parse the connection, or the client has closed its side, the connection closes after
-        `quiet` seconds without traffic, unless the client probably waits for a reply.
+        `quiet` seconds without traffic. The connection stays open while the client probably waits for a reply.
         """
         if self.close_reason:
             return
@@ -662,7 +662,7 @@ class Connection:
         self.counters.connection_closed(reason)
         try:
             self.session.close(self._poller.now)
-        except Exception:  # noqa: BLE001  As in client_ready.
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
             log.exception("a connection failed while it was closed", client=self.session.origin.client_host)
 
 

@@ -50,7 +50,7 @@ class DeliveredCloses:
         endpoint.close()
 
     def sweep(self, now: float) -> None:
-        """Closes the sockets whose bytes were acknowledged, and those whose client reads no more."""
+        """Closes the sockets whose bytes were acknowledged, and the sockets whose client has stopped reading."""
         for endpoint, (last_count, deadline) in [*self._waiting.items()]:
             count = endpoint.unacknowledged_bytes
             if not count or (count >= last_count and now > deadline):

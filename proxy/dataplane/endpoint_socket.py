@@ -52,7 +52,7 @@ class EndpointSocket:
         interest: the epoll events that the poller reports.
         read_size: the maximum number of bytes of the next read.
         may_have_more: whether the last read may have left bytes in the socket.
-        is_plain: whether the socket has no TLS, so that the bytes on the wire are those of `read` and `send`.
+        is_plain: whether the socket has no TLS, so that the bytes of `read` and `send` are the bytes on the wire.
         is_read_ahead: whether bytes, or the end of the stream, were read from the socket and not returned yet. Epoll
             does not report them.
         control_records: how many TLS records of the last read contain no bytes for the caller. Without TLS the number
@@ -109,7 +109,7 @@ class EndpointSocket:
         return chunk
 
     def read_rest(self) -> bytes:
-        """Returns the bytes that were read before the data path got the socket. They are returned once."""
+        """Returns the bytes that were read before the data path got the socket. A second call returns no bytes."""
         rest, self._rest = self._rest, b""
         return rest
 

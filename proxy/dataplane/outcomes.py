@@ -142,7 +142,7 @@ class PendingNotice(PendingReply):
         return PASS
 
     def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """See PendingReply. It is not called, because `classify_reply` returns PASS."""
+        """See PendingReply. This method is not called, because `classify_reply` returns PASS."""
         return UNCHANGED
 
     @abstractmethod
@@ -152,7 +152,7 @@ class PendingNotice(PendingReply):
 
 @final
 class CopiedRequest(NamedTuple):
-    """A request that was forwarded before it was decoded. It is decoded together with its reply.
+    """A request that was forwarded before it was decoded. The request is decoded together with its reply.
 
     Attributes:
         frame: the frame without its length.

@@ -1,7 +1,7 @@
 """The protocol state of one client connection and its broker connection, without sockets.
 
-A session matches replies to requests, decides when a local answer may be computed, and decides which bytes pass
-without being parsed. It knows no groups, policies or sockets. The dispatcher (`Dispatcher`) knows what a frame means.
+A session matches replies to requests, decides when a local answer may be computed, and decides which bytes pass without
+being parsed. A session knows no groups, policies or sockets. The dispatcher (`Dispatcher`) knows what a frame means.
 The connection (`connection.py`) executes the commands that the session returns.
 
 Rules:
@@ -85,9 +85,8 @@ DEFERRED_COST, DEFERRED_BYTE_COST = 512, 4
 """Like REQUEST_COST and BYTE_COST, for a request or a reply that is decoded later, together with others. A Heartbeat
 with its reply takes 3 us, and a commit of 100 partitions 120 us (`python -m benchmarks.group_traffic`)."""
 FETCH_INSPECTION_SECONDS: Final = 1.0
-"""After a Fetch reply was inspected, the connection's new Fetch requests and their replies pass unread for this many
-seconds, because Fetch replies are the bulk of all bytes. If the dispatcher must classify all requests, each Fetch is
-classified.
+"""For this many seconds after a Fetch reply was inspected, the connection's new Fetch requests and their replies pass
+unread. Fetch replies are the bulk of all bytes. If the dispatcher must classify all requests, each Fetch is classified.
 """
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
@@ -102,9 +101,9 @@ _unpack_request: Final = REQUEST_HEAD.unpack_from
 _unpack_reply: Final = REPLY_HEAD.unpack_from
 
 _InFlight = tuple[int, int, float, Pending | None, bool, int]
-"""An in-flight request: its correlation id, its API key, the time at which it arrived, the pending reply or None if the
-reply passes unread, whether the request was injected, and how many bytes are kept until the reply. A plain tuple is
-faster than a NamedTuple, and every request that passes needs one."""
+"""An in-flight request. The items are: its correlation id, its API key, the time of its arrival, its pending reply
+(None if the reply passes unread), whether it was injected, and how many bytes are kept until the reply. A plain tuple
+is faster than a NamedTuple, and every request that passes needs one."""
 
 
 class SessionLimits(NamedTuple):

@@ -25,7 +25,8 @@ MAX_REPLY_BYTES: Final = 1_024
 updates. Without this bound, a peer could make the sidecar keep any number of replies."""
 
 _plain: Final = bytearray(MAX_READ_BYTES + RECORD_BYTES)
-"""All connections share the buffer of decrypted bytes. It has room for one read and the record that it completes."""
+"""All connections share this buffer of decrypted bytes. The buffer has room for one read and the record that the read
+completes."""
 _view: Final = memoryview(_plain)
 
 
@@ -75,8 +76,8 @@ class TlsEndpoint(EndpointSocket):
     def read(self) -> bytes:
         """See EndpointSocket. Raises ssl.SSLError, which is an OSError, if the peer breaks TLS.
 
-        After a read, OpenSSL may have bytes of its own to send, such as an alert. They are sent with the next records
-        or at `close`.
+        After a read, OpenSSL may have bytes of its own to send, such as an alert. These bytes are sent with the next
+        records or at `close`.
         """
         self.control_records = 0
         had_ended = self._ended
