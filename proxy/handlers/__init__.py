@@ -15,7 +15,8 @@ Handlers, each with the pending replies that it creates:
 What the handlers use:
 
 - `observer`: applies requests and replies to the copy of the coordinator
-- `local_answers`: decides whether to answer a question here; `reply_builder` encodes the answer, `reply_cache` keeps it
+- `local_answers`: decides whether the sidecar answers a question; `reply_builder` encodes the answer, `reply_cache`
+  keeps it
 - `fallback_reasons`, `broker_questions`: why a question is left to the broker; forwards or translates the question
 - `decode_limits`: limits the elements of a decoded message, and the size of an answer
 - `enforcement`: asks the policies; `error_replies` builds a refusal, `partial_commit` removes refused partitions

@@ -64,8 +64,8 @@ class DecodingParts(NamedTuple):
 class DecodingHandler(ApiHandler):
     """Decodes the requests that were held. The handler fails open: it forwards a request that cannot be decoded.
 
-    The connection is closed instead if the sidecar added the request's version, or if a policy is enforced and the
-    request has too many elements.
+    The connection is closed instead if only the sidecar supports the request's version (`added_versions`), or if a
+    policy is enforced and the request has too many elements.
     """
 
     def __init__(self, action: FrameAction, parts: DecodingParts) -> None:

@@ -1,4 +1,4 @@
-"""Builds the ApiVersions replies that clients get from those of the broker.
+"""Builds the ApiVersions replies that clients get from the broker's ApiVersions replies.
 
 Versions that the sidecar cannot decode are removed, and versions that it translates are added (`added_versions`). The
 built replies are cached, because every connection asks and a broker's reply is the same until the broker is upgraded.
@@ -49,7 +49,7 @@ class ApiVersionsReplies:
         decoded: the API keys that the sidecar decodes.
         versions: learns what the broker offers.
         access: whether the broker may have an authorizer.
-        settings: whether questions are answered here.
+        settings: whether the sidecar answers questions itself.
         gateway: whether the sidecar is a gateway.
         kip40: whether GroupMetadata requests of KIP-40's draft are answered.
     """
@@ -137,7 +137,7 @@ class ApiVersionsReplies:
         return self._settings.enabled and not self._access.may_have_authorizer
 
     def _build(self, version: int, frame: bytes) -> _CachedReply:
-        # A broker that does not know the version answers in v0. Such a reply begins with this error.
+        # A broker that does not know the version answers in v0, and the reply begins with UNSUPPORTED_VERSION.
         if frame[4:6] == _UNSUPPORTED:
             version = 0
         reply, beyond = decode_start(ApiVersionsResponse, version, split_reply(frame, flexible=False))

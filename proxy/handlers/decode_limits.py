@@ -65,11 +65,11 @@ class DecodeLimits:
         return max(1, self._max_elements // _REPLIES.get(api_key, 1))
 
     def allows_question(self, request: Struct) -> bool:
-        """Whether a question names few enough groups to be answered here. Only OffsetFetch is limited."""
+        """Whether a question names few enough groups for a local answer. Only OffsetFetch is limited."""
         return not isinstance(request, OffsetFetchRequest) or GROUP_COST * len(request.groups) <= self._max_elements
 
     def allows_answer(self, request: Struct, version: int, manager: GroupMetadataManager, now: float) -> bool:
-        """Whether an answer is cheap enough to be built here. A cost of 1 us equals one element of a commit."""
+        """Whether a local answer is cheap enough to be built. A cost of 1 us equals one element of a commit."""
         if isinstance(request, OffsetFetchRequest):
             return _fetch_cost(request, version, manager, now, self._max_elements) <= self._max_elements
         if isinstance(request, DescribeGroupsRequest):

@@ -116,7 +116,8 @@ class BrokerDispatcher(DeferredReplyHandler):
     def _kafka_0_9_outcome(self, api_key: int, api_version: int) -> HeldOrForwarded:
         """Returns the outcome of a request that Kafka 0.9 would ignore; None for any other request.
 
-        The sidecar answers ApiVersions itself. It closes the connection for other requests, as later brokers do.
+        The sidecar answers ApiVersions itself. For other requests the sidecar closes the connection, as later brokers
+        do.
         """
         if api_key == _API_VERSIONS:
             return HOLD
@@ -296,7 +297,7 @@ class BrokerDispatcher(DeferredReplyHandler):
         self._observer.gone(origin)
 
     def apply_lost_requests(self) -> bool:
-        """Handles the next slice of the lost requests. Returns whether more of them wait."""
+        """Handles the next slice of the lost requests. Returns whether more lost requests wait."""
         with CollectionPaused():
             for pending, at in self._lost_requests.take():
                 self._pending_reply(pending).lost(at)

@@ -132,7 +132,7 @@ class Enforcement:
         self._copy.refresh(case.group_id, now)
         group = self._copy.manager.view_with_occupancy(case.group_id, self._copy.epoch(now))
         if self._versions.lacks_api(DescribeGroupsRequest.KEY):
-            # Such a broker would close the connection for DescribeGroups, so the copy alone decides.
+            # A broker without DescribeGroups cannot confirm the group's size, so the copy alone decides.
             group = replace(group, occupancy=replace(group.occupancy, certain=True))
         exchange = case.exchange
         policies = self._policies.policies_for(exchange.request.KEY)

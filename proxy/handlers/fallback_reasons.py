@@ -29,7 +29,7 @@ class FallbackReasons:
         copy: the copy of the broker's group coordinator.
         versions: which versions the broker and the sidecar offer.
         access: what a client may see.
-        settings: which questions are answered here.
+        settings: which questions the sidecar may answer.
         lost_requests: while any request waits there, every group is stale.
     """
 

@@ -1,4 +1,4 @@
-"""Handles Fetch requests, and reads from some of their replies how far the logs reach.
+"""Handles Fetch requests, and learns the ends of logs (high watermarks) from some of the replies.
 
 The request is never decoded, because every reply contains the high watermark, for consumers as for followers. A reply
 is forwarded before it is decoded. Only the first bytes of a long reply are decoded.
@@ -31,9 +31,9 @@ class Fetches(ApiHandler):
     """Handles Fetch.
 
     Args:
-        observer: learns how far logs reach.
+        observer: learns the ends of logs.
         longest: bytes of the longest reply that is decoded.
-        deferred: takes the replies that are decoded after they were forwarded.
+        deferred: queues the replies that are decoded after they were forwarded.
         tails: changes the addresses in replies; None if no address is rewritten.
 
     Attributes:
@@ -81,7 +81,7 @@ class Fetches(ApiHandler):
         self._observer.warn("reply", _FETCH, error)
 
     def observe(self, version: int, frame: bytes, now: float, *, truncated: bool) -> None:
-        """Learns from a reply how far the logs reach. `truncated`: whether `frame` has only the first bytes."""
+        """Learns the ends of logs from a reply. `truncated`: whether `frame` has only the reply's first bytes."""
         self._observer.observe_fetch(version, frame, now, truncated=truncated)
 
 

@@ -68,9 +68,9 @@ class GroupReadAccess:
     def is_granted(self, group_id: str, origin: Origin, now: float) -> bool:
         """Whether the broker is known to let the client on a connection read a group.
 
-        The right is known if the broker has no authorizer and the client has authenticated or need not do so. It is
-        also known if the broker granted it to the client's principal within `answers.rights_seconds`. A broker that
-        lacks Heartbeat cannot be asked, so the right counts as granted.
+        The right is known if the broker has no authorizer and the client has authenticated or need not do so. The right
+        is also known if the broker granted the right to the client's principal within `answers.rights_seconds`. A
+        broker that lacks Heartbeat cannot be asked, so the right counts as granted.
         """
         if self._versions.lacks_api(HeartbeatRequest.KEY):
             return True

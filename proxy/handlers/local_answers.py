@@ -23,12 +23,12 @@ class LocalAnswers:
     """Answers questions (`LOCAL_APIS`) from the copy of the broker's coordinator, or leaves them to the broker.
 
     Args:
-        reasons: why a question may not be answered here.
+        reasons: why the copy may not answer a question.
         reply_builder: builds the answers.
         questions: leaves questions to the broker.
         read_access: asks the broker whether it serves a client.
         copy: converts trio's clock to seconds since the epoch.
-        samples: gets the answers, to verify a share of them.
+        samples: queues a share of the answers for verification.
         traffic: counts answers and fallbacks.
     """
 

@@ -38,7 +38,8 @@ Topic: TypeAlias = Any
 CommitReply: TypeAlias = Any
 TopicReply: TypeAlias = Any
 PartitionReply: TypeAlias = Any
-"""Messages of OffsetCommit or TxnOffsetCommit. Both have the fields that are used here, and they share no type."""
+"""Messages of OffsetCommit or TxnOffsetCommit. Both APIs have the fields that this module uses, but their classes have
+no common base."""
 
 WHOLE_TOPIC_ERRORS = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID})
 MISSING_PARTITION_ERRORS = WHOLE_TOPIC_ERRORS | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -149,7 +150,7 @@ class PartialCommit(PendingExchange):
 
     def _answers_in_order(self, reply: CommitReply) -> bool:
         """Whether the reply has one entry for each forwarded partition, in the same order, and only errors of single
-        partitions. This holds for all successful commits, so their partitions need no lookup.
+        partitions. All replies to successful commits are of this kind, so their partitions need no lookup.
         """
         sent: Commit = self._exchange.request
         return len(sent.topics) == len(reply.topics) and all(

@@ -96,7 +96,7 @@ class ReplyBuilder:
         return rest
 
     def names_too_many_groups(self, request: Struct, version: int) -> bool:
-        """Whether a question names too many groups to be answered here. False if only the sidecar can answer."""
+        """Whether a question names too many groups for a local answer. False if only the sidecar can answer."""
         return not (self._only_sidecar_answers(request, version) or self._decode_limits.allows_question(request))
 
     def is_too_large(self, question: CachedRequest, at: float) -> bool:

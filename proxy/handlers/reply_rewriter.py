@@ -82,12 +82,13 @@ class ReplyRewriter:
         api_versions: changes ApiVersions replies.
         copy: knows the true hosts of members.
         topic_names: learns the names of topics.
-        settings: whether the clients' true hosts replace those in the broker's replies.
+        settings: whether the clients' true hosts replace the hosts in the broker's replies.
         limits: how much of a reply is read.
         advertise: returns the address that replaces a broker's; None if no address is rewritten.
 
     Attributes:
-        relocated_apis: APIs in whose replies the copy's true hosts of members replace the broker's.
+        relocated_apis: APIs in whose replies the true hosts of members, which the copy knows, replace the hosts that
+            the broker knows.
     """
 
     def __init__(
