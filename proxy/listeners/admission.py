@@ -1,7 +1,7 @@
 """Admits accepted clients whose broker connection is established at once, without starting a task.
 
 `Admission` checks the limits on connections, remembers the socket address of each broker, and hands both sockets to the
-connection manager. `server` serves clients whose broker takes time to connect.
+connection manager. `server` handles the clients whose connection to the broker takes time.
 """
 
 import os
@@ -38,8 +38,8 @@ class ClientPort(NamedTuple):
         new_session: makes a session. The arguments are the client, the broker's configured address, and the socket
             address of the broker connection. Raises NotServed if the client must be turned away.
         handshakes: the PROXY header and TLS handshakes of the listener; None if the listener has neither.
-        by_name: maps the name that a client asks for when TLS begins (SNI) to the port of its broker, or to None if the
-            client is refused. None if names choose no broker.
+        by_name: maps the name that a client asks for when TLS begins (SNI) to the port of the named broker. Returns
+            None if the client must be refused. `by_name` is None if names choose no broker.
     """
 
     counters: ListenerCounters
@@ -62,7 +62,7 @@ class AdmissionLimits(NamedTuple):
 
 
 class PendingClient(NamedTuple):
-    """A client that cannot be joined with its broker connection yet.
+    """A client whose broker connection or handshakes are not complete yet.
 
     Attributes:
         client: the client's descriptor.
@@ -130,7 +130,7 @@ class Admission:
     def admit(
         self, accepted: AcceptedClient, address: Address, target: Target | None, port: ClientPort
     ) -> PendingClient | None:
-        """Joins a client and its broker connection if the broker connection is established.
+        """Hands a client and its broker connection to the connection manager if the broker connection is established.
 
         Args:
             accepted: the client and its broker connection.
@@ -139,7 +139,8 @@ class Admission:
             port: the port at which the client was accepted.
 
         Returns:
-            The client if its broker connection is not established yet, or None if the client was joined or refused.
+            The client if its broker connection is not established yet, or None if the client was handed over or
+            refused.
         """
         client, packed, upstream, connected = accepted
         is_full = self._is_full

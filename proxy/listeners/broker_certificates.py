@@ -35,7 +35,7 @@ class BrokerCertificate:
     """One certificate of the sidecar, or none, with the TLS sessions that began under the certificate.
 
     Args:
-        name: names the certificate in the log.
+        name: names the certificate in log lines.
         settings: the settings of TLS to the broker.
 
     Attributes:

@@ -10,13 +10,14 @@ from group_sidecar.proxy.runtime.logging import log
 
 
 class NodePorts:
-    """One port for each broker. A port that was passed for a broker is used again.
+    """One port for each broker of the cluster. If another process has passed the port of a broker, this port is used
+    again.
 
     Args:
         host: the address on which the ports listen.
         first_port: the port of the broker with id 0. The next brokers have the next ports. 0 picks free ports.
         strict: whether `open` fails if a broker's own port cannot be opened. Otherwise the broker gets a free port.
-        passed: the passed sockets by broker id.
+        passed: the sockets that a predecessor or a service manager has passed, by broker id.
 
     Attributes:
         opened: the sockets of the open ports, by broker id.

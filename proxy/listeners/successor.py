@@ -2,7 +2,7 @@
 
 The successor gets its sockets as a service manager passes them (sd_listen_fds(3)). One more pair of sockets connects
 both processes (`predecessor`). Over this connection, the successor reports that it serves clients. When one process
-ends, the other one reads the end of the stream.
+ends, the other process reads the end of the stream.
 """
 
 import os
@@ -131,7 +131,7 @@ def command_line() -> list[str]:
 async def start_successor(sockets: Callable[[], list[PassedSocket]], stop: trio.Event) -> Successor | None:
     """Starts a successor. Returns it when it serves clients.
 
-    Returns None if `stop` was set meanwhile. The successor is then ended.
+    Returns None if `stop` was set before that, and ends the successor.
 
     Args:
         sockets: returns the sockets to pass. The function may block.
