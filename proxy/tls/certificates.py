@@ -14,7 +14,7 @@ def expires_at(file: Path) -> float:
         OSError: the file cannot be read.
         ValueError: the file contains no certificate that can be parsed.
     """
-    from cryptography import x509  # Imported here, because a sidecar without TLS starts faster without it.
+    from cryptography import x509  # Not imported at the start, because a sidecar without TLS does not need it.
 
     certificates = x509.load_pem_x509_certificates(file.read_bytes())
     return min(certificate.not_valid_after_utc.timestamp() for certificate in certificates)

@@ -1,9 +1,9 @@
 """A TLS handshake over a non-blocking socket, before the data path takes over.
 
-A worker thread does the arithmetic of a handshake, which takes about a millisecond. The thread of the data path goes on
-meanwhile, because the `ssl` module releases the GIL. At most HANDSHAKE_THREADS handshakes compute at a time, so a flood
-of handshakes leaves the processors to the data path. Client addresses share the threads in turn, so the flood of one
-address does not delay the handshakes of another one.
+A worker thread does the arithmetic of a handshake, which takes about a millisecond. The thread of the data path
+continues during this time, because the `ssl` module releases the GIL. At most HANDSHAKE_THREADS handshakes compute at a
+time, so a flood of handshakes leaves the processors to the data path. Client addresses share the threads in turn, so
+the flood of one address does not delay the handshakes of other addresses.
 
 Until a client's ClientHello is complete, the sidecar keeps only the received bytes. The state of OpenSSL would take
 more memory.
