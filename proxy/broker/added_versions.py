@@ -58,7 +58,7 @@ def _has_no_transactions(offered: Versions) -> bool:
 
 
 def _is_classic(offered: Versions) -> bool:
-    """Whether the broker has no consumer groups (KIP-848), so that every group is a classic one."""
+    """Whether the broker has no consumer groups (KIP-848), so that every group is a classic group."""
     return not _has(offered, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 
 

@@ -1,7 +1,7 @@
 """Replaces the addresses of brokers in replies to the clients of a gateway.
 
-The replies are those to Metadata, FindCoordinator, DescribeCluster and Produce. `tail_rewrite` replaces addresses that
-come after all other fields of a reply.
+The module rewrites replies to Metadata, FindCoordinator, DescribeCluster and Produce. `tail_rewrite` replaces addresses
+that come after all other fields of a reply.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """The sidecar's own credentials at a broker: TLS, and SASL with PLAIN, SCRAM or OAUTHBEARER.
 
 `OwnCredentials` opens connections with these credentials. `tls_from`, `tls_with` and `Login` serve commands that take
-their credentials from elsewhere. Each exception has one line of text. Credentials of clients are never handled here.
+their credentials from elsewhere. Each exception has one line of text. This module never handles credentials of clients.
 
 Passwords, tokens and keys are read whenever they are needed, so that they may change while the sidecar runs. No log
 line and no error contains a password, a token or a key. A worker thread reads files and derives keys, because trio's

@@ -46,7 +46,7 @@ class BrokerState:
         advertise: returns the address that replaces a broker's; None if no address is rewritten.
         clock_offset: the time at which trio's clock reads zero, in seconds since the epoch; None to measure it.
         log_end_partitions: see `NeededLogBounds`.
-        active_policies: the policies in force, which may be replaced; None for those of `config`.
+        active_policies: the policies in force, which may be replaced; None for the policies of `config`.
 
     Attributes:
         accesses: the access of clients by the name of their listener.

@@ -19,7 +19,7 @@ class BrokerVersions:
     """The versions that one broker offers, as far as they are known.
 
     Args:
-        settings: which APIs may be answered here. The sidecar adds versions only to these APIs.
+        settings: which APIs the sidecar may answer. The sidecar adds versions only to these APIs.
         copy: notified when the broker may be another release than before.
 
     Attributes:
@@ -105,7 +105,7 @@ class BrokerVersions:
     def empty_topics_fetch_all(self) -> bool:
         """Whether an OffsetFetch with an empty array of topics returns all offsets.
 
-        This holds before Kafka 0.10.2. Later versions return all offsets for null topics instead, from OffsetFetch v2
-        (KIP-88).
+        The result is True before Kafka 0.10.2. Later releases return all offsets for null topics instead, from
+        OffsetFetch v2 (KIP-88).
         """
         return self._versions is not None and self._versions.get(ApiKey.OFFSET_FETCH, _FETCH_ALL)[1] < _FETCH_ALL[1]

@@ -94,7 +94,7 @@ class CoordinatorCopy:
             yield
 
     def relist(self, now: float) -> Iterator[None]:
-        """Brings the list of groups up to date. Yields between slices, so that other tasks can run."""
+        """Updates the list from which ListGroups is answered. Yields between slices, so that other tasks can run."""
         return self.manager.update_listing(self.epoch(now))
 
     def forget_group_state(self, group_id: str, now: float) -> None:

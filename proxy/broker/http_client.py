@@ -38,7 +38,7 @@ async def post_form(
     Args:
         url: an http or https URL.
         form: the fields of the form.
-        headers: headers in addition to those of the form.
+        headers: headers in addition to the headers of the form.
         context: the TLS context for an https URL.
         largest: the maximum number of bytes of the answer's body.
 

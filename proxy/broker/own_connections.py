@@ -19,7 +19,7 @@ class OwnConnections:
         versions: shows whether the broker is Kafka 0.9.
 
     Attributes:
-        address: the broker's address for clients' requests. The log names the broker by this address.
+        address: the broker's address for clients' requests. Log lines name the broker by this address.
         has_user: whether the sidecar authenticates as a user (SASL).
     """
 

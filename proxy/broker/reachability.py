@@ -5,8 +5,8 @@ class Reachability:
     """The result of the prober's last attempt at one broker.
 
     Attributes:
-        refuses_sidecar: whether the broker is reachable and refuses the sidecar's own connection. It may still serve
-            clients.
+        refuses_sidecar: whether the broker is reachable and refuses the sidecar's own connection. The broker may still
+            serve clients.
         was_probed: whether the prober's first attempt has ended, with or without success.
     """
 

@@ -1,10 +1,10 @@
 """Asks the broker about groups in doubt, about missing groups and topic ids, and about names of topics.
 
-The module decides which requests are sent, when, and when they are repeated. `coordinator.wire.exchange_events` applies
-a reply like a reply to any client.
+The module decides which requests are sent, when, and when they are repeated. The copy gets each reply as if a client
+had asked (`coordinator.wire.exchange_events`).
 
-The log does not contain a part of each group's state, such as a rebalance in progress. After the sidecar's start, one
-reply of the broker supplies this part, and later traffic keeps the state up to date.
+`__consumer_offsets` does not contain a part of each group's state, such as a rebalance in progress. After the sidecar's
+start, one reply of the broker supplies this part, and later traffic keeps the state up to date.
 """
 
 import sys

@@ -62,7 +62,7 @@ def rewrite_tail(api_key: int, tail: bytes, advertise: Advertise) -> Struct:
     """
     fields, _ = decode_start(_TAIL_STRUCTS[api_key], TAIL_VERSION, tail, MAX_TAIL_ELEMENTS)
     if isinstance(fields, QuorumTail):
-        # Clients of a gateway cannot reach controllers. They still learn the ids.
+        # Clients of a gateway cannot reach controllers, but still learn the ids of controllers.
         nodes = tuple(replace(node, listeners=(), unknown_tags=()) for node in fields.nodes)
         return replace(fields, nodes=nodes, unknown_tags=())
     assert isinstance(fields, FetchTail | ShareTail)

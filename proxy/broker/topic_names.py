@@ -1,6 +1,6 @@
 """The names of topics by their ids, and the ids whose names the broker is to be asked for.
 
-`existing_topic_ids` holds which ids the broker still has. A name stays here when its topic is deleted.
+`existing_topic_ids` holds which ids the broker still has. This module keeps a name when its topic is deleted.
 """
 
 from collections import OrderedDict
@@ -43,7 +43,7 @@ class TopicNames:
             self.by_id.popitem(last=False)  # The oldest entry.
 
     def request(self, topic_ids: Iterable[UUID]) -> None:
-        """Has the reconciler ask the broker for the names of those topics whose names are not known."""
+        """Has the reconciler ask the broker for those topic names that are not known yet."""
         for topic_id in topic_ids:
             if topic_id not in self.by_id:
                 self._wanted[topic_id] = None

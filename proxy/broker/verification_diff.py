@@ -1,6 +1,6 @@
 """Compares two replies to the same question, group by group.
 
-The module has no side effects and may run in a thread, because large replies take long.
+The module has no side effects and may run in a thread, because comparing large replies takes long.
 
 The comparison ignores the order of groups, members, topics and partitions, which a broker takes from hash tables. The
 comparison also ignores throttle times. If the sidecar's answer contains the true hosts of members, the comparison
@@ -91,8 +91,8 @@ def compare_over_window(
     A field that did not change must have the same value at the broker. For a field that changed, the broker must have
     one of its values. A number may also lie between two of these values, because not every change was recorded.
 
-    The arguments and exceptions are those of `compare`. `ours` contains the answers in the order of time. A difference
-    contains the sidecar's last answer.
+    The arguments and exceptions are the same as for `compare`. `ours` contains the answers in the order of time. A
+    difference contains the sidecar's last answer.
     """
     *earlier, last = (
         compare(request, version, each, theirs, sees_all=sees_all, true_hosts=true_hosts) for each in ours
@@ -205,7 +205,7 @@ def _error_codes(value: Any) -> Iterator[int]:
                 yield from _error_codes(found)
 
 
-# Text for the log.
+# Text for log lines.
 
 
 def format_difference(difference: Difference) -> tuple[dict[str, str], dict[str, str]]:

@@ -38,7 +38,7 @@ used."""
 
 
 class ChangeCounter(Protocol):
-    """The part of a copy's groups that is needed here."""
+    """The part of a copy's groups that verification needs."""
 
     def changes_of(self, group_id: str) -> tuple[int, int]: ...
 
@@ -58,7 +58,7 @@ class ComparedCopy(Protocol):
 
 
 class ComparedAuthorization(Protocol):
-    """The part of the broker's authorization that is needed here."""
+    """The part of the broker's authorization that verification needs."""
 
     @property
     def may_have_authorizer(self) -> bool:
@@ -66,7 +66,7 @@ class ComparedAuthorization(Protocol):
 
 
 class ComparedSettings(Protocol):
-    """The part of the settings that is needed here."""
+    """The part of the settings that verification needs."""
 
     @property
     def true_hosts(self) -> bool:
