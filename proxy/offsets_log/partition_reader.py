@@ -98,7 +98,7 @@ class PartitionReader:
     Args:
         copy: the copy into which the records are merged.
         coordinators: learns the leaders of the partitions.
-        broker: the broker's name in the log.
+        broker: the name of the broker in log lines.
         buffer_size: bytes that are read at a time.
 
     Attributes:
@@ -165,7 +165,8 @@ class PartitionReader:
     def reload_group(self, group_id: str) -> bool:
         """Makes the partition of a group load again, because the copy of the group is wrong.
 
-        Returns False if the partition is not read here. The load begins with the next `discover`, which is due soon.
+        Returns False if the reader does not read the partition. The load begins with the next `discover`, which is due
+        soon.
         """
         count = self._follower.partitions.count
         number = partition_for(group_id, count) if count else -1
@@ -264,7 +265,7 @@ class PartitionReader:
         return bool(found)
 
     async def _check_serving(self, client: KafkaClient) -> None:
-        """Asks whether the broker's coordinator serves the partitions that were read here.
+        """Asks whether the broker's coordinator serves the partitions that the sidecar reads.
 
         Until the coordinator serves a partition, the broker replies to its clients that the coordinator is loading.
         """
@@ -291,8 +292,8 @@ class PartitionReader:
             loads = self._is_current(reading) and not reading.loaded
             if loads and (reason := self._follower.overflowed(reading.number)):
                 self._fail(reading, reason)  # `limits.offsets` was exceeded during the load.
-            # If the reply has no records at all, none is left before the partition's end, because compaction has
-            # removed them.
+            # If the whole reply has no records, no record is left up to the partition's end: compaction has removed the
+            # others.
             ended = data.high_watermark >= 0 and (nothing_fetched or reading.log.next_offset >= data.high_watermark)
             # During a load, records are merged only at the end, because later records overwrite most of the earlier
             # records.

@@ -1,7 +1,7 @@
 """Keeps a copy of the coordinator up to date from `__consumer_offsets` while the sidecar runs.
 
-`OffsetsTail` owns the connections, reconnects, and logs why the log cannot be read. `PartitionReader` selects the
-partitions and handles the records.
+`OffsetsTail` owns the connections, reconnects, and logs why `__consumer_offsets` cannot be read. `PartitionReader`
+selects the partitions and handles the records.
 
 A failure here does not affect the forwarding of clients. Loads have a connection of their own, so that new records of a
 loaded partition do not wait for the load of another partition.
@@ -35,14 +35,14 @@ needed."""
 IDLE_SECONDS = 0.1
 """Seconds until the next Fetch of a load if the last reply contained none of the partitions."""
 DENIED_SECONDS = 60.0
-"""Seconds until the sidecar checks again whether it may read the log."""
+"""Seconds until the sidecar checks again whether it may read `__consumer_offsets`."""
 
 LogStatus = dict[str, object]
-"""The status of the log, for JSON."""
+"""The status of reading `__consumer_offsets`, for JSON."""
 
 
 class OffsetsTail:
-    """Reads the partitions of the log that one broker leads.
+    """Reads the partitions of `__consumer_offsets` that one broker leads.
 
     Args:
         copy: the copy into which the records are merged.
@@ -142,7 +142,7 @@ class OffsetsTail:
                 await trio.sleep(await self._connection_failed(first_error(error)))
 
     async def _tail(self, client: KafkaClient) -> None:
-        """Finds the partitions that the broker leads, and reads new records of the loaded ones, until the connection
+        """Finds the partitions that the broker leads, and reads new records of loaded partitions, until the connection
         ends.
         """
         reader = self._reader
