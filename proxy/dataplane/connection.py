@@ -3,8 +3,8 @@
 A ready socket is read once, and then the poller serves other sockets. Epoll is edge-triggered and reports new bytes
 once. A connection that leaves bytes unread must call `rearm`.
 
-A connection that has lately caused much work is read in the poller's turns. So clients that ask for little do not wait
-for the others.
+A connection that has lately caused much work is read only in turns of the poller (`Poller.add_turn`). So clients that
+ask for little do not wait for the others.
 
 While a peer does not accept bytes, the connection does not read the other side. So the backlog of a peer is at most
 about as large as one read.
@@ -86,8 +86,8 @@ class Connection:
         authentication_due: when the next check for authentication is due. Infinite if there is no timeout, or if the
             broker has admitted the client.
         client_hung_up: whether the client has closed its side. The client's socket may still contain unread bytes.
-        waits_for_turn: whether the connection waits for its turn. Meanwhile no inactivity timeout closes the
-            connection.
+        waits_for_turn: whether the connection waits for a turn of the poller. During the wait, no inactivity timeout
+            closes the connection.
     """
 
     __slots__ = (
@@ -152,9 +152,9 @@ class Connection:
         self.client_hung_up = False
         self.waits_for_turn = False
         self._client_events = 0
-        """The epoll events of the client's socket that wait for a turn."""
+        """The epoll events of the client's socket that are handled in the next turn of this connection."""
         self._upstream_events = 0
-        """The epoll events of the broker's socket that wait for a turn."""
+        """The epoll events of the broker's socket that are handled in the next turn of this connection."""
 
     # Called by the poller.
 

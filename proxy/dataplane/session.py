@@ -66,9 +66,10 @@ ANSWER_BYTES_PER_TURN: Final = 65_536
 """After this much work the session pauses, until the client has accepted the answers and other connections had their
 turn. Work is counted in bytes: the bytes of local answers, and the costs below for each decoded request and reply."""
 MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
-"""A connection that has lately caused more work than this is read in turns, so that clients that cause little work are
-served first. When the replies in one chunk have caused this much work, the chunk's remaining replies wait for a turn.
-The chunk's requests wait from the first request on that would be forwarded and decoded later (COPY)."""
+"""A connection that has lately caused more work than this is read only in turns of the poller (`Poller.add_turn`), so
+that clients that cause little work are served first. When the replies in one chunk have caused this much work, the
+chunk's remaining replies wait for a turn. The chunk's requests wait from the first request on that would be forwarded
+and decoded later (COPY)."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
 Heartbeats with their replies. A client that causes less is never read in turns, not even while the sidecar is
@@ -146,7 +147,8 @@ class Session:
         paused: whether requests or replies wait in a buffer, until the client has accepted all bytes and other
             connections had their turn. `resume` ends the pause.
         replies_wait: whether replies wait in a buffer. The broker must not be read then.
-        takes_turns: whether the connection has lately caused so much work that its sockets are read in turns.
+        takes_turns: whether the connection has lately caused so much work that its sockets are read only in turns of
+            the poller.
         max_in_flight: the maximum number of in-flight requests.
         has_passed_reply: whether a reply has passed unread. The broker sends no such reply before authentication.
     """
@@ -470,7 +472,9 @@ class Session:
         self.can_use_fast_path = self.can_use_fast_path and not self.takes_turns
 
     def _count_work(self) -> None:
-        """Adds the work of this turn to the recent work, and decides whether the connection is read in turns."""
+        """Adds the work since the last call to the recent work, and decides whether the connection is read only in
+        turns.
+        """
         forgotten = (self._now - self._recent_work_at) * FORGOTTEN_WORK_PER_SECOND
         recent_work = max(0.0, self._recent_work - forgotten) + self._answer_bytes
         self._recent_work, self._recent_work_at = min(recent_work, MAX_COUNTED_WORK), self._now
@@ -526,7 +530,7 @@ class Session:
         return self._commands()
 
     def _pause_if_enough(self) -> None:
-        """Pauses if this turn's work has reached ANSWER_BYTES_PER_TURN and more requests wait."""
+        """Pauses if the work since the last count has reached ANSWER_BYTES_PER_TURN and more requests wait."""
         if self._answer_bytes >= ANSWER_BYTES_PER_TURN and self._requests.has_more:
             self.paused = True
 
