@@ -90,8 +90,9 @@ class Enforcement:
     def decide(self, exchange: Exchange, header: RequestHeader, origin: Origin, now: float) -> RequestOutcome:
         """Returns what happens to a request.
 
-        If the verdict depends on the group, the policies judge when the request's turn comes. An earlier request of the
-        connection may make room in the group, and the broker handles one request of a connection at a time.
+        If the verdict depends on the group, the policies judge when all earlier requests of the connection have their
+        replies. An earlier request may make room in the group, and the broker handles one request of a connection at a
+        time.
         """
         policies = self._policies.policies_for(exchange.request.KEY)
         if not policies:

@@ -77,7 +77,7 @@ class Kip40GroupMetadata:
         replies: handles the broker's replies.
         disconnector: ends connections.
         advertise: returns the address that replaces a broker's; None if no address is rewritten.
-        true_hosts: whether answers contain the clients' true hosts.
+        true_hosts: whether answers contain the clients' own hosts, not the sidecar's host.
         enabled: whether the operator has switched the request on.
     """
 
@@ -141,7 +141,7 @@ class _AnswerSteps:
         advertise: returns the address that replaces a broker's; None if no address is rewritten.
         can_answer: returns whether a question of this client may be answered from the copy.
         now: the time on trio's clock.
-        true_hosts: whether answers contain the clients' true hosts.
+        true_hosts: whether answers contain the clients' own hosts, not the sidecar's host.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Decides whether a question about groups is answered from the copy or by the broker.
 
-A question that the copy may answer waits for its turn, and is then checked again. `reply_builder` builds the answer.
-`broker_questions` leaves a question to the broker.
+A question that the copy may answer waits until all earlier requests of the connection have their replies. Then the
+question is checked again. `reply_builder` builds the answer. `broker_questions` leaves a question to the broker.
 """
 
 from group_sidecar.codecs.api_registry import Api
@@ -57,7 +57,7 @@ class LocalAnswers:
     def decide(
         self, question: CachedRequest, exchange: Exchange, header: RequestHeader, origin: Origin, now: float
     ) -> RequestOutcome:
-        """Returns what happens to a question. A question that is forwarded unchanged need not wait for its turn."""
+        """Returns what happens to a question. A question that is forwarded unchanged waits for no earlier reply."""
         if self._reply_builder.names_too_many_groups(exchange.request, exchange.version):
             self._traffic.fell_back(exchange.request.KEY, FallbackReason.LARGE)
             return Pass()

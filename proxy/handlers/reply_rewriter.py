@@ -80,15 +80,15 @@ class ReplyRewriter:
 
     Args:
         api_versions: changes ApiVersions replies.
-        copy: knows the true hosts of members.
+        copy: knows the true hosts of members, which are their clients' own hosts.
         topic_names: learns the names of topics.
-        settings: whether the clients' true hosts replace the hosts in the broker's replies.
+        settings: whether true hosts replace the sidecar's host in the broker's replies.
         limits: how much of a reply is read.
         advertise: returns the address that replaces a broker's; None if no address is rewritten.
 
     Attributes:
-        relocated_apis: APIs in whose replies the true hosts of members, which the copy knows, replace the hosts that
-            the broker knows.
+        relocated_apis: APIs in whose replies the true hosts of members replace the host that the broker knows, which is
+            the sidecar's.
     """
 
     def __init__(
