@@ -20,7 +20,7 @@ class AnswerSettings:
     Attributes:
         enabled: whether the sidecar answers any question itself.
         exclusive: whether the operator states that clients reach the broker only through this sidecar.
-        true_hosts: whether answers contain the clients' true hosts. Otherwise answers contain the host that the broker
+        true_hosts: whether answers contain the clients' own hosts. Otherwise answers contain the host that the broker
             reports, which is the sidecar's host.
     """
 
@@ -35,5 +35,5 @@ class AnswerSettings:
         return None if api_name(api_key) in self._apis else FallbackReason.OFF
 
     def rewrites_client_hosts(self, api_key: int) -> bool:
-        """Whether the clients' true hosts also replace the hosts in the broker's replies of this API."""
+        """Whether the clients' own hosts also replace the hosts in the broker's replies of this API."""
         return self.true_hosts and self.disabled_reason(api_key) is None

@@ -3,8 +3,8 @@
 The module has no side effects and may run in a thread, because comparing large replies takes long.
 
 The comparison ignores the order of groups, members, topics and partitions, which a broker takes from hash tables. The
-comparison also ignores throttle times. If the sidecar's answer contains the true hosts of members, the comparison
-ignores hosts, because the broker knows only the sidecar's host.
+comparison also ignores throttle times. If the sidecar's answer contains the clients' own hosts (true hosts), the
+comparison ignores hosts, because the broker knows only the sidecar's host.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
