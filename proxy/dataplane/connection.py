@@ -437,7 +437,9 @@ class Connection:
             self._watch()
 
     def send_rest(self, endpoint: EndpointSocket, rest: bytes) -> None:
-        """Sends bytes that the outbox of the compiled fast path could not send. With TLS they are already encrypted."""
+        """Sends bytes that the outbox of the compiled fast path could not send. With TLS, these bytes are already
+        encrypted.
+        """
         try:
             endpoint.send_wire(rest)
         except OSError:

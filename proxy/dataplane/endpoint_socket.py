@@ -15,9 +15,9 @@ MAX_READ_BYTES = 524_288
 """The maximum number of bytes of one read. A smaller number costs more system calls and wakes broker and client more
 often. A larger number needs more memory for each peer that does not read (decision 78)."""
 SMALL_READ_BYTES: Final = 478
-"""The maximum number of bytes of one read from a peer that sends little. With the header of a bytes object, they fit
-into 512 bytes, which is the largest block of Python's own allocator. A larger block costs a call of malloc and free for
-each read."""
+"""The maximum number of bytes of one read from a peer that sends little. A bytes object of this size takes at most 512
+bytes with its header, which is the largest block of Python's own allocator. A larger block costs a call of malloc and
+free for each read."""
 SPLICE_BYTES = 262_144
 """The maximum number of bytes that the kernel moves at a time. A larger number saves no CPU and makes other connections
 wait longer. A smaller number costs more CPU (decision 48)."""

@@ -169,7 +169,7 @@ class FrameWalker:
     def push(self, chunk: bytes) -> None:
         """Adds a chunk that was read."""
         if not chunk:
-            return  # The buffer is perhaps long, and need not be copied.
+            return  # Without this return, a long buffer would be copied.
         held = self._buffer[self._position :]
         self._position = 0
         if self._held_size > len(self._parts) + len(held) + len(chunk):

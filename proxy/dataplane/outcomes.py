@@ -255,7 +255,9 @@ class Dispatcher(Protocol):
         """Returns what happens to a complete held request."""
 
     def check_reply_size(self, api_key: int, size: int) -> FrameAction | HangUp:
-        """Returns HOLD for a reply that is always held, or a HangUp if the reply is too long."""
+        """Returns HOLD for the reply to an injected request or to a SaslHandshake, or a HangUp if the reply is too
+        long.
+        """
 
     def classify_reply(self, pending: Pending, size: int, now: float) -> FrameAction | HangUp:
         """Returns what to do with a reply's frame of `size` bytes. See `PendingReply.classify_reply`."""

@@ -72,7 +72,7 @@ chunk's remaining replies wait for a turn. The chunk's requests wait from the fi
 and decoded later (COPY)."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
-Heartbeats with their replies. A client that causes less is never read in turns, not even while the sidecar is
+Heartbeats with their replies. A client that causes less work is never read in turns, not even while the sidecar is
 overloaded."""
 MAX_COUNTED_WORK: Final = 131_072
 """More work is not counted, so that a connection is read in turns for at most two seconds after its last work."""
