@@ -167,7 +167,7 @@ def offered_api_versions(
         decoded: the APIs that the sidecar decodes.
         added: the versions that the sidecar adds to the broker's APIs (`added_versions`).
         gateway: whether the sidecar is a gateway.
-        serve: whether to add those of the `SERVED_APIS` that the broker lacks.
+        serve: whether to add the `SERVED_APIS` that the broker lacks.
     """
     if gateway:
         passing = (v for v in reply.api_keys if v.min_version <= GATEWAY_VERSIONS.get(v.api_key, -1))

@@ -20,8 +20,8 @@ JUDGED_COMMIT_TIMES = 7
 """A commit that a policy judges may have this many times as many elements: 21,000 by default, decoded in about 20 ms.
 Kafka accepts about 15,000 partitions in a commit, because `max.message.bytes` limits the batch of their records."""
 JUDGED_TIMES = 2
-"""The same factor for any other request that a policy judges. If the policy is enforced, the sidecar closes the
-connection of a request with more elements."""
+"""Another request than a commit may have this many times as many elements if a policy judges the request. If the policy
+is enforced, the sidecar closes the connection of a request with more elements."""
 COMMITS = frozenset({int(ApiKey.OFFSET_COMMIT), int(ApiKey.TXN_OFFSET_COMMIT)})
 _REQUESTS = {
     int(ApiKey.LEAVE_GROUP): 10,

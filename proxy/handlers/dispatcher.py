@@ -173,7 +173,9 @@ class BrokerDispatcher(DeferredReplyHandler):
     def _outcome_if_not_held(
         self, api_key: int, api_version: int, origin: Origin, reason: CloseReason
     ) -> HangUp | PendingReply | None:
-        """Returns the outcome for a request that may not be held. `reason`: why its connection closes, if it must."""
+        """Returns the outcome for a request that may not be held. `reason`: the reason if the connection must be
+        closed.
+        """
         handler = self._handlers[api_key]
         if handler.must_be_decoded(api_key, api_version):
             return self._disconnector.close_for(reason, api_key, _NOT_HELD_CAUSES[reason], origin)

@@ -197,7 +197,7 @@ class Enforcement:
     # Requests that the sidecar sends on the client's connection, before the client's request or in its place.
 
     def _description(self, case: _Case, now: float) -> tuple[bytes, PendingReply]:
-        """Returns the request to describe the group, and its pending reply. The broker authorizes it as the client."""
+        """Returns the request to describe the group, and its pending reply. The broker checks the client's rights."""
         request = DescribeGroupsRequest(groups=(case.group_id,))
         exchange = replace(
             case.exchange,

@@ -1,7 +1,7 @@
 """Handles Fetch requests, and learns the ends of logs (high watermarks) from some of the replies.
 
-The request is never decoded, because every reply contains the high watermark, for consumers as for followers. A reply
-is forwarded before it is decoded. Only the first bytes of a long reply are decoded.
+The request is never decoded, because the sidecar needs only the high watermark, which every reply contains. A reply is
+forwarded before it is decoded. Only the first bytes of a long reply are decoded.
 
 In a gateway, a reply of v16 or later ends with addresses, which are replaced before the reply is forwarded.
 """
@@ -69,7 +69,10 @@ class Fetches(ApiHandler):
         return COPY if size <= self.largest_whole else PEEK
 
     def is_inspected(self, size: int, now: float) -> bool:
-        """Returns whether a rewritten reply is also decoded. If so, the reply counts as the one of this interval."""
+        """Returns whether a rewritten reply is also decoded.
+
+        After a True result, no other reply is decoded within FETCH_INSPECTION_INTERVAL seconds.
+        """
         return self.classify_reply(size, now) is not PASS
 
     def defer(self, pending: PendingReply, frame: bytes, origin: Origin, now: float) -> None:

@@ -14,8 +14,8 @@ from group_sidecar.codecs.schema import Struct
 REMOVAL_CORRELATION, RELAY_CORRELATION, DESCRIPTION_CORRELATION, ACCESS_CORRELATION = -389, -88, -15, -12
 """Correlation ids. Clients count up from 0. One id for each purpose is enough, because the broker replies in order."""
 LONGEST_CLIENT_ID = MAX_STRING_BYTES // 4
-"""Maximum characters of a client id. So many characters always fit, because a character takes at most four bytes in
-UTF-8. A client id that was not UTF-8 may take up to three times its original bytes."""
+"""Maximum characters of a client id. This number of characters always fits, because a character takes at most four
+bytes in UTF-8. A client id that was not UTF-8 may take up to three times its original bytes."""
 
 
 def encode_injected(request: Struct, version: int, correlation: int, header: RequestHeader) -> bytes:

@@ -164,7 +164,7 @@ class _AnswerSteps:
         self._at = copy.epoch(now)
         self._views: dict[str, GroupView] = {}
         self._coordinators: dict[str, Kip40Coordinator | int] = {}
-        """The coordinator of each group, or the error code if the broker did not return it."""
+        """The coordinator of each group, or the error code if the broker did not return the coordinator."""
 
     def steps(self) -> Steps:
         """Yields the requests to the broker, and returns the reply to the client."""

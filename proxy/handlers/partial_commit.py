@@ -220,7 +220,7 @@ class _BrokerReply:
         return refused if self._of_all is None else self._of_all
 
     def entry(self, topic: Topic) -> TopicReply:
-        """Returns a topic's entry in the reply. The caller replaces its partitions."""
+        """Returns a topic's entry in the reply. The caller replaces the entry's partitions."""
         return self._entries.get(_name(topic)) or _entry(topic, ())
 
 

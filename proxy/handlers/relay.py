@@ -33,7 +33,7 @@ class BrokerRequest(NamedTuple):
 
 Steps = Generator[Sequence[BrokerRequest], Sequence[Struct], Struct]
 """A generator that yields requests, is sent their replies in the same order, and returns the reply to the client.
-`UnreadableReply` is thrown into it if a reply could not be decoded."""
+`UnreadableReply` is thrown into the generator if a reply could not be decoded."""
 
 
 class UnreadableReply(Exception):

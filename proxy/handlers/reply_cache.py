@@ -14,7 +14,8 @@ from group_sidecar.coordinator.answers.encoded_offsets import EncodedFetch
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 
 DECODED = 10
-"""Maximum bytes of memory for each byte of a decoded request: four bytes may become an int in a tuple."""
+"""Maximum bytes of memory for each byte of a decoded request. Four bytes may become an int in a tuple, which takes 36
+bytes."""
 
 _Key = tuple[int, int, bytes]
 

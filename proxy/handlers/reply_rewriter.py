@@ -46,7 +46,7 @@ class DecodedReply(NamedTuple):
     rest: bytes
 
     def encode_with(self, message: Struct) -> bytes:
-        """Returns a whole frame with `message` in place of the decoded one."""
+        """Returns a whole frame with `message` in place of the decoded message."""
         payload = self.head + encode(message, self.version) + self.rest
         return len(payload).to_bytes(4, "big") + payload
 
@@ -116,7 +116,7 @@ class ReplyRewriter:
         return size <= (self._longest_metadata if api_key == _METADATA else self._longest)
 
     def is_too_long(self, size: int) -> bool:
-        """Returns whether a reply of `size` bytes counts as one that could not be decoded."""
+        """Returns whether a reply of `size` bytes counts as a reply that could not be decoded."""
         return size > self._longest
 
     def changes(self, api_key: int, version: int) -> bool:

@@ -46,5 +46,5 @@ class UndecodedWrite(PendingNotice):
         copy.manager.note_unread_write(self._group, copy.epoch(now) + LOST_REQUEST_SECONDS, members=members)
 
     def evict(self, reason: CloseReason) -> PendingReply:
-        """See PendingReply. The request is not needed."""
+        """See PendingReply. This object handles the reply without the request's bytes."""
         return self
