@@ -207,7 +207,7 @@ class Admission:
         target: Target,
         port: ClientPort,
     ) -> None:
-        """Hands a client and its broker connection to the connection manager. The client's host was counted before.
+        """Hands a client and its broker connection to the connection manager. The caller has counted the client's host.
 
         `address`: the configured address of the broker. `target`: where the broker connection leads.
         """

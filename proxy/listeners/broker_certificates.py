@@ -56,7 +56,7 @@ class BrokerCertificate:
         """Does a TLS handshake with the certificate that the files contain now.
 
         Args:
-            upstream: a connected non-blocking socket. The caller keeps it.
+            upstream: a connected non-blocking socket. The caller keeps the socket.
             host: the broker's host. If the settings have no `server_name`, the broker's certificate must contain this
                 host.
             client_host: the host of the client for which the sidecar connects.
@@ -94,7 +94,10 @@ class BrokerCertificates:
         ]
 
     def choose(self, subject: str | None) -> BrokerCertificate:
-        """Returns the sidecar's certificate for a client. `subject`: that of the client's certificate, or None."""
+        """Returns the sidecar's certificate for a client.
+
+        `subject`: the subject of the client's certificate, or None.
+        """
         if subject is not None:
             for matches, certificate in self._identities:
                 if matches(subject):

@@ -20,7 +20,7 @@ from group_sidecar.proxy.tls.handshake import HandshakeError, handshake, read_cl
 from group_sidecar.proxy.tls.subject import subject_of
 
 PROXY_HEADER_CHUNK = 4_096
-"""Bytes of one read of a PROXY header. What follows the header is kept."""
+"""The maximum number of bytes of one read of a PROXY header. Bytes after the header are kept."""
 UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))
 """A TLS record with the fatal alert unrecognized_name (RFC 6066, 3)."""
 MAX_LOGGED_NAME = 253

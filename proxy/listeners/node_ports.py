@@ -87,7 +87,7 @@ class NodePorts:
 
 
 def _listen_near(wanted: Address, node_id: int) -> list[socket.socket]:
-    """Opens the port of a broker, or any free port if the wanted one cannot be opened."""
+    """Opens the port of a broker, or any free port if the wanted port cannot be opened."""
     try:
         return listen(wanted)
     except ListenError as error:

@@ -197,7 +197,7 @@ def _read_v2(header: bytes) -> str | None:
     """Returns the client's address from a header of version 2 that `_v2_size` has checked, or None.
 
     Section 2.2 tells a receiver to ignore the addresses if the command is LOCAL, or if the family or the protocol is
-    unspecified. All bytes after the fixed ones are skipped then, because the position of the TLVs is not specified.
+    unspecified. All bytes after the fixed bytes are skipped then, because the position of the TLVs is not specified.
 
     Raises:
         BadProxyHeader: the TLVs or the checksum are not valid.

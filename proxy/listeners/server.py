@@ -189,7 +189,7 @@ class Server:
         nursery.start_soon(rest)
 
     async def _connect_and_admit(self, pending: PendingClient, port: ClientPort) -> None:
-        """Does the handshakes of a client and of its broker connection, and joins both."""
+        """Does the handshakes of a client and of its broker connection, and hands both to the connection manager."""
         try:
             pending = await self._with_counted_host(pending, port)
             client, subject, server_name = await self._client_endpoint(pending, port)

@@ -103,7 +103,7 @@ class Successor:
             return False
 
     async def end(self) -> None:
-        """Ends the process, and waits until it has ended. A cancellation does not interrupt this."""
+        """Ends the process, and waits until it has ended. A cancellation does not interrupt this method."""
         with trio.CancelScope(shield=True), self._channel:
             self._process.terminate()
             with trio.move_on_after(END_SECONDS):
@@ -129,7 +129,7 @@ def command_line() -> list[str]:
 
 
 async def start_successor(sockets: Callable[[], list[PassedSocket]], stop: trio.Event) -> Successor | None:
-    """Starts a successor. Returns it when it serves clients.
+    """Starts a successor, and returns the successor when it serves clients.
 
     Returns None if `stop` was set before that, and ends the successor.
 
