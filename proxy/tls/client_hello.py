@@ -118,7 +118,9 @@ def _host_name(hello: bytes) -> bytes:
 
 
 def _vector(data: bytes, start: int, length_bytes: int) -> tuple[bytes, int]:
-    """Returns the content of a vector (RFC 8446, 3.4) and the position after it. Raises IndexError if it is cut."""
+    """Returns the content of a vector (RFC 8446, 3.4) and the position after it. Raises IndexError if bytes are
+    missing.
+    """
     body = start + length_bytes
     end = body + int.from_bytes(data[start:body], "big")
     if end > len(data) or body > len(data):

@@ -78,7 +78,7 @@ class ReloadingContext:
         self._stamps: list[FileStamp] = []
         self._context, self.expires_at = self._made()
         self.load = next(_loads)
-        with suppress(OSError):  # The files were there a moment ago. If one is missing now, `current` reports it.
+        with suppress(OSError):  # If a file has vanished since `_made` read it, `current` reports this.
             self._stamps = self._file_stamps()
 
     def current(self) -> ssl.SSLContext:

@@ -11,7 +11,7 @@ _Arguments = TypeVarTuple("_Arguments")
 
 
 class FairThreads:
-    """Runs functions in threads. If all threads are busy, the addresses that wait get the next free one in turn.
+    """Runs functions in threads. If all threads are busy, the addresses that wait get the next free thread in turn.
 
     Args:
         max_threads: the maximum number of functions that run at a time.

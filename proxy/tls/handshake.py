@@ -49,7 +49,7 @@ async def read_client_hello(client: socket.socket, received: bytes) -> ClientHel
     """Returns a client's ClientHello, or its first bytes if they are something else.
 
     Args:
-        client: a connected non-blocking socket. The caller keeps it.
+        client: a connected non-blocking socket. The caller keeps the socket.
         received: bytes of the client that were read before.
 
     Raises:
@@ -130,7 +130,7 @@ async def _receive(stream: trio.socket.SocketType, received_bytes: int) -> bytes
 
 
 def _step(tls: ssl.SSLObject) -> bool:
-    """Advances a handshake as far as the bytes permit. Returns whether it is complete."""
+    """Advances a handshake as far as the received bytes permit. Returns whether the handshake is complete."""
     try:
         tls.do_handshake()
     except ssl.SSLWantReadError:
