@@ -141,8 +141,8 @@ class Login:
         self._tokens = _bearer_tokens(sasl, name)
 
     async def authenticate(self, client: KafkaClient, seconds: float = DEFAULT_TIMEOUT) -> float:
-        """Authenticates a session (KIP-43, KIP-152). Returns its lifetime in seconds (KIP-368), or infinity if the
-        broker sets none.
+        """Authenticates a session (KIP-43, KIP-152). Returns the session's lifetime in seconds (KIP-368), or infinity
+        if the broker sets no lifetime.
 
         Args:
             client: the connection.

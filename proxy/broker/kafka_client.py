@@ -131,9 +131,8 @@ class KafkaClient:
 
         Raises:
             UnsupportedApi: there is no common version. The connection stays usable.
-            DecodeError: the reply does not match its API and version, and the connection stays usable. Or the reply
-                belongs to another request, or its frame has an impossible length; then the connection is not used
-                again.
+            DecodeError: the reply does not match its API and version, or the reply belongs to another request, or its
+                frame has an impossible length. The connection stays usable only in the first case.
             BrokerClosed, BrokerTimeout: the connection broke off, or no reply arrived in time.
             TlsFailed: the broker ended TLS, for instance because it rejects the sidecar's certificate.
             AuthenticationFailed: the session had to be authenticated again, and the broker refused.

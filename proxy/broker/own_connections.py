@@ -15,7 +15,8 @@ class OwnConnections:
 
     Args:
         address: see Attributes.
-        settings: the credentials, and the address of the broker's listener if it is not the one that clients use.
+        settings: the credentials, and the address of the broker's listener if the sidecar uses another listener than
+            clients.
         versions: shows whether the broker is Kafka 0.9.
 
     Attributes:

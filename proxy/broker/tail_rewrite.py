@@ -149,7 +149,7 @@ class TailEditor(FrameEditor):
         on_failure: gets the reason if the reply cannot be changed.
 
     Attributes:
-        on_head: called once with the first bytes of the reply, as many as arrived with its length; or None.
+        on_head: called once with the bytes of the reply that arrived together with its length; or None.
     """
 
     def __init__(self, api_key: int, version: int, size: int, advertise: Advertise, on_failure: OnFailure) -> None:

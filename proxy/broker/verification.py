@@ -258,7 +258,9 @@ class Verifier:
     # Cases.
 
     def _open(self, exchange: Exchange, differences: Mapping[str, Difference]) -> None:
-        """Distrusts groups without an open case. Logs both sides of the first few, and the number of the others."""
+        """Distrusts groups without an open case. Logs both answers of the first few groups, and the number of the other
+        groups.
+        """
         key = exchange.request.KEY
         new = [group for group in differences if (group, key) not in self._cases]
         for group in new:

@@ -88,8 +88,8 @@ def compare_over_window(
 ) -> Comparison:
     """Compares the broker's body with all answers of the sidecar within one window.
 
-    A field that did not change must have the same value at the broker. For a field that changed, the broker must have
-    one of its values. A number may also lie between two of these values, because not every change was recorded.
+    A field that did not change must have the same value at the broker. If a field changed, the broker must have one of
+    the field's values. A number may also lie between two of these values, because not every change was recorded.
 
     The arguments and exceptions are the same as for `compare`. `ours` contains the answers in the order of time. A
     difference contains the sidecar's last answer.

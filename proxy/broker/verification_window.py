@@ -97,7 +97,7 @@ class _Window:
 
     @property
     def max_kept_answers(self) -> int:
-        """How many answers are recorded before the last one."""
+        """How many answers are recorded before the last answer."""
         small = sum(map(len, self.ours)) <= MAX_INLINE_BYTES and len(self.changes) <= MANY_GROUPS
         return MAX_KEPT_ANSWERS if small else FEW_KEPT_ANSWERS
 
