@@ -33,7 +33,7 @@ PAUSE_SECONDS = 0.01
 """Seconds between two Fetches of the tail. Under load, each Fetch then returns more records, and fewer Fetches are
 needed."""
 IDLE_SECONDS = 0.1
-"""Seconds until the next Fetch of a load if the last reply contained none of the partitions."""
+"""Seconds until the next Fetch of a load if the last reply contained no partition."""
 DENIED_SECONDS = 60.0
 """Seconds until the sidecar checks again whether it may read `__consumer_offsets`."""
 
