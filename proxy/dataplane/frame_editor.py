@@ -18,7 +18,7 @@ class FrameEditor(ABC):
 
     @abstractmethod
     def length(self, length: bytes) -> bytes:
-        """Returns the length that replaces the frame's length. Called first."""
+        """Returns the length that replaces the frame's length. This method is called before `skip` and `edit`."""
 
     @abstractmethod
     def skip(self, buffer: bytes, start: int, end: int) -> int:
