@@ -1,7 +1,7 @@
 """Answers the GroupMetadata request of KIP-40's draft.
 
-No broker knows this request: Kafka would read its bytes as a FindCoordinator request. So it must never be forwarded,
-even if it cannot be decoded.
+No broker knows this request: Kafka would read its bytes as a FindCoordinator request. So the sidecar must never forward
+the request, even if the request cannot be decoded.
 
 Groups are listed and described from the copy, or by the broker. Only the broker knows the coordinator of a group. So
 the sidecar asks the broker for each answer, on the client's own connection (`relay`). All groups that the broker can
