@@ -3,7 +3,7 @@
 `ClientAccess` owns what replies show about access at one listener of the broker: whether the listener serves clients
 without authentication, and the principal of each connection (`principals`). All listeners of the broker share one
 `Authorization`: whether the broker has an authorizer, and which rights it has granted. `ClientAccess` applies the
-deferred replies before it gives access to anything that such a reply may change. So no caller has to apply deferred
+deferred replies before it gives access to anything that such a reply may change. So callers need not apply deferred
 replies.
 """
 

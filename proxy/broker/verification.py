@@ -63,8 +63,8 @@ again. Six comparisons take about a minute. Without this limit, a group might st
 question may never get an answer again because its topic was deleted."""
 
 FindFallbackReason = Callable[[Struct, int, float], FallbackReason | None]
-"""Called with a request, its version, and a time in seconds since the epoch. Returns why the copy may not be used to
-answer the request, or None if the copy may be used."""
+"""Returns why the copy may not be used to answer a request, or None if the copy may be used. The arguments are the
+request, its version, and a time in seconds since the epoch."""
 
 
 Reload = Callable[[str], None]
@@ -307,7 +307,7 @@ class Verifier:
                     case.reloaded = True
                     self._reload_at = trio.current_time() + RELOAD_SECONDS
         for case in cases:
-            self._copy.manager.distrust(case.group)  # Also after the copy has forgotten the group.
+            self._copy.manager.distrust(case.group)  # The last step, because a reload ends the distrust.
 
     def _close(self, cases: Sequence[_Case]) -> None:
         for case in cases:
