@@ -321,7 +321,7 @@ class PartitionReader:
             self.read_counters.records += reading.log.records - before
             self.read_counters.count_skipped(reading.log.skipped)
             reading.log.skipped.clear()
-        if reading.log.next_offset > offset:  # Otherwise a batch was cut off.
+        if reading.log.next_offset > offset:  # If the offset is the same, a batch was cut off.
             reading.last_served_round = self._rounds
 
     def _check_batch_size(self, reading: PartitionReading, records: bytes) -> None:
