@@ -38,7 +38,7 @@ REFUSED = "refused"
 NO_PARTITION = -1
 """Stands for a partition that is not chosen yet."""
 MAX_BATCH_RECORDS = 2_000
-"""A batch with this many records gets no further line. So many records take about half a megabyte."""
+"""A batch with this many records gets no further line. 2,000 records take about half a megabyte."""
 _LAST_SEQUENCE = 0x7FFFFFFF
 _HEAD_ROOM = 32
 """The maximum number of bytes that a record takes in addition to its key and value."""
