@@ -18,7 +18,7 @@ class ToUpstream(NamedTuple):
 
 
 class ShutUpstream(NamedTuple):
-    """Send the pending bytes to the broker, then shut down this sending side: the client has closed its own."""
+    """Send the pending bytes to the broker, then shut down the sending side, because the client has closed its side."""
 
 
 class Close(NamedTuple):

@@ -227,8 +227,8 @@ class Session:
     def is_too_slow(self, now: float, seconds: float, *, flowing: bool) -> bool:
         """Returns whether the held request arrives too slowly.
 
-        A request has `seconds` of grace. For each second after these, MIN_REQUEST_BYTES_PER_SECOND must have arrived.
-        `flowing`: whether both sides are read. If not, the grace starts again.
+        A request has a grace of `seconds`. For each second after the grace, MIN_REQUEST_BYTES_PER_SECOND must have
+        arrived. `flowing`: whether both sides are read. If not, the grace starts again.
         """
         if self._held_since is None:
             return False
