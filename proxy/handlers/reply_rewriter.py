@@ -156,7 +156,7 @@ class ReplyRewriter:
         return None if changed == decoded.message else decoded.encode_with(changed)
 
     def relocated(self, api_key: int, reply: Struct) -> Struct:
-        """Returns a group's description with the true hosts of its members; `reply` itself if nothing changes."""
+        """Returns descriptions of groups with the true hosts of members; `reply` itself if nothing changes."""
         if api_key not in self.relocated_apis:
             return reply
         return reply_with_true_hosts(reply, self._copy.manager.group_metadata_cache)
