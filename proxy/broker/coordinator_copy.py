@@ -39,7 +39,8 @@ class CoordinatorCopy:
         clock_offset: the time at which trio's clock reads zero, in seconds since the epoch; None to measure it.
 
     Attributes:
-        offsets_wanted: forgotten groups whose offsets only the broker has, with the number of attempts that are left.
+        offsets_wanted: groups that the copy has forgotten and whose offsets only the broker has. The value is the
+            number of attempts that are left.
     """
 
     def __init__(
@@ -104,8 +105,8 @@ class CoordinatorCopy:
             self.offsets_wanted[group_id] = OFFSETS_TRIES
 
     def count_offsets_attempt(self, group_id: str) -> None:
-        """Counts one attempt to learn the offsets of a forgotten group. The last attempt removes the group from
-        `offsets_wanted`.
+        """Counts one attempt to learn the offsets of a group in `offsets_wanted`. The last attempt removes the group
+        from `offsets_wanted`.
         """
         self.offsets_wanted[group_id] -= 1
         if self.offsets_wanted[group_id] <= 0:

@@ -206,7 +206,7 @@ class KafkaClient:
         """
         if self._authenticate is None:
             return
-        self._reauthenticate_at = math.inf  # Requests of the authentication must not start an authentication.
+        self._reauthenticate_at = math.inf  # Requests of the authentication must not start another authentication.
         started_at = trio.current_time()
         try:
             self._reauthenticate_at = started_at + _REAUTHENTICATE_AFTER * await self._authenticate(self)

@@ -52,8 +52,8 @@ class _Due(NamedTuple):
     Attributes:
         groups: groups to describe.
         lists: whether to list all groups.
-        offsets: groups whose offsets are wanted.
-        names: topic ids whose names are wanted.
+        offsets: groups whose offsets the copy has forgotten.
+        names: topic ids whose names are not known.
         ids: topic ids whose existence is to be confirmed.
     """
 
@@ -146,7 +146,7 @@ class _Reconciler:
             self._topic_ids.learn(ids, existing)
 
     async def _learn_offsets(self, client: KafkaClient, group_id: str) -> None:
-        """Requests all offsets of a forgotten group.
+        """Requests all offsets of a group that the copy has forgotten.
 
         The reply cannot be used if the group is unknown, or if the group commits before the reply. So there are several
         attempts.

@@ -1,4 +1,4 @@
-"""The names of topics by their ids, and the ids whose names the broker is to be asked for.
+"""Holds the names of topics by their ids, and the ids for whose names the sidecar will ask the broker.
 
 `existing_topic_ids` holds which ids the broker still has. This module keeps a name when its topic is deleted.
 """
@@ -52,7 +52,7 @@ class TopicNames:
 
     @property
     def wanted(self) -> Set[UUID]:
-        """The topics whose names are to be asked for."""
+        """The topic ids for whose names the sidecar will ask the broker."""
         return self._wanted.keys()
 
     @property
