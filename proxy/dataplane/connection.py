@@ -86,8 +86,8 @@ class Connection:
         authentication_due: when the next check for authentication is due. Infinite if there is no timeout, or if the
             broker has admitted the client.
         client_hung_up: whether the client has closed its side. The client's socket may still contain unread bytes.
-        waits_for_turn: whether the connection waits for a turn of the poller. During the wait, no inactivity timeout
-            closes the connection.
+        waits_for_turn: whether the connection waits for a turn of the poller. During the wait, the connection counts as
+            active.
     """
 
     __slots__ = (
