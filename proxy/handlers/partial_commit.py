@@ -38,8 +38,8 @@ Topic: TypeAlias = Any
 CommitReply: TypeAlias = Any
 TopicReply: TypeAlias = Any
 PartitionReply: TypeAlias = Any
-"""Messages of OffsetCommit or TxnOffsetCommit. Both APIs have the fields that this module uses, but their classes have
-no common base."""
+"""Messages of OffsetCommit or TxnOffsetCommit. The classes of both APIs have the fields that this module uses, but no
+common base class has these fields."""
 
 WHOLE_TOPIC_ERRORS = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID})
 MISSING_PARTITION_ERRORS = WHOLE_TOPIC_ERRORS | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
