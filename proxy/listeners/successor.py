@@ -39,8 +39,8 @@ if "WATCHDOG_PID" in os.environ:
 os.execvp(sys.argv[3], sys.argv[3:])
 """
 """A program that passes sockets to another program. Only the new process knows its process id, which LISTEN_PID must
-contain. A program is needed, because a parent with threads cannot run Python code between fork and exec. Signals that
-would end the new process are ignored until it handles them."""
+contain. A program is needed, because a parent with threads cannot safely run Python code between fork and exec. Signals
+that would end the new process are ignored until it handles them."""
 
 
 class SuccessorFailed(Exception):
