@@ -1,7 +1,7 @@
 """Computes which versions of the group APIs the sidecar adds to the versions that a broker offers.
 
-The rule depends on the broker's ApiVersions alone. The ApiVersions reply and the decision about a request both use it,
-so the sidecar answers exactly the versions that it advertises.
+The rule depends on the broker's ApiVersions alone. The ApiVersions reply to a client and the decision about a request
+use the same rule, so the sidecar answers exactly the versions that it advertises.
 
 The sidecar asks the broker in a version that the broker has (`version_translation`). A version is added only if its new
 fields can be filled for such a broker without guessing. A version that fails this test also excludes all higher
@@ -48,17 +48,17 @@ def _has_no_instances(offered: Versions) -> bool:
 
 
 def _has_no_epochs(offered: Versions) -> bool:
-    """Whether no leader epoch can be committed (KIP-320), so that each is -1."""
+    """Whether no leader epoch can be committed (KIP-320), so that each committed epoch is -1."""
     return not (_has(offered, ApiKey.OFFSET_COMMIT, 6) or _has(offered, ApiKey.TXN_OFFSET_COMMIT, 2))
 
 
 def _has_no_transactions(offered: Versions) -> bool:
-    """Whether no offset can be pending (KIP-98), so that all are stable (KIP-447)."""
+    """Whether no offset can be pending (KIP-98), so that all offsets are stable (KIP-447)."""
     return not (_has(offered, ApiKey.ADD_OFFSETS_TO_TXN) or _has(offered, ApiKey.TXN_OFFSET_COMMIT))
 
 
 def _is_classic(offered: Versions) -> bool:
-    """Whether the broker has no consumer groups (KIP-848), so that every group is a classic one."""
+    """Whether the broker has no consumer groups (KIP-848), so that every group is a classic group."""
     return not _has(offered, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 
 

@@ -1,7 +1,7 @@
 """Replaces the addresses of brokers in replies to the clients of a gateway.
 
-The replies are those to Metadata, FindCoordinator, DescribeCluster and Produce. `tail_rewrite` replaces addresses that
-come after all other fields of a reply.
+The module rewrites replies to Metadata, FindCoordinator, DescribeCluster and Produce. `tail_rewrite` replaces addresses
+that come after all other fields of a reply.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from group_sidecar.codecs.schema import Struct, decode_start, encode
 from group_sidecar.proxy.dataplane.framing import LENGTH_BYTES
 
 Advertise = Callable[[int, str, int], tuple[str, int]]
-"""Maps (node id, host, port) of a broker to the (host, port) under which clients reach it."""
+"""Maps (node id, host, port) of a broker to the (host, port) under which clients reach the broker."""
 
 NodeAddress = TypeVar(
     "NodeAddress", MetadataResponseBroker, FindCoordinatorResponse, Coordinator, DescribeClusterBroker, NodeEndpoint
@@ -33,7 +33,8 @@ NodeAddress = TypeVar(
 """A structure that carries a node's host and port."""
 
 CONTROLLER_ENDPOINTS = 2
-"""DescribeCluster's endpoint type for controllers. A broker refuses to describe them (MISMATCHED_ENDPOINT_TYPE)."""
+"""DescribeCluster's endpoint type for controllers. A broker refuses requests of this type
+(MISMATCHED_ENDPOINT_TYPE)."""
 
 _SCANNED_VERSIONS: Mapping[int, range] = {
     ApiKey.FIND_COORDINATOR: range(FIRST_VERSION_OF_MANY_KEYS, FindCoordinatorResponse.VERSIONS.stop),
@@ -88,7 +89,7 @@ def rewrite_long_metadata(version: int, frame: bytes, advertise: Advertise) -> b
 
 
 def is_scannable(api_key: int, version: int) -> bool:
-    """Whether `scan_and_rewrite` can find the addresses in such a reply."""
+    """Whether `scan_and_rewrite` knows the layout of replies of this API and version."""
     return version in _SCANNED_VERSIONS.get(api_key, ())
 
 

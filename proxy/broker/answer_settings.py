@@ -1,4 +1,4 @@
-"""The operator's settings about local answers: which questions are answered here, and which hosts an answer contains.
+"""The operator's settings about local answers: which questions the sidecar may answer, and which hosts answers contain.
 
 This module reads only the settings. `proxy.handlers.fallback_reasons` decides for each question whether the copy may be
 used.
@@ -18,10 +18,10 @@ class AnswerSettings:
     """What the configuration says about local answers.
 
     Attributes:
-        enabled: whether any question is answered here.
+        enabled: whether the sidecar answers any question itself.
         exclusive: whether the operator states that clients reach the broker only through this sidecar.
-        true_hosts: whether answers contain the clients' true hosts. Otherwise they contain the hosts that the broker
-            reports.
+        true_hosts: whether answers contain the clients' own hosts. Otherwise answers contain the host that the broker
+            reports, which is the sidecar's host.
     """
 
     def __init__(self, answers: Answers) -> None:
@@ -35,5 +35,5 @@ class AnswerSettings:
         return None if api_name(api_key) in self._apis else FallbackReason.OFF
 
     def rewrites_client_hosts(self, api_key: int) -> bool:
-        """Whether the clients' true hosts replace those in the broker's replies, as they do in local answers."""
+        """Whether the clients' own hosts also replace the hosts in the broker's replies of this API."""
         return self.true_hosts and self.disabled_reason(api_key) is None

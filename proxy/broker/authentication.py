@@ -1,11 +1,11 @@
 """The sidecar's own credentials at a broker: TLS, and SASL with PLAIN, SCRAM or OAUTHBEARER.
 
 `OwnCredentials` opens connections with these credentials. `tls_from`, `tls_with` and `Login` serve commands that take
-their credentials from elsewhere. Each exception has one line of text. Credentials of clients are never handled here.
+their credentials from elsewhere. Each exception has one line of text. This module never handles credentials of clients.
 
-Passwords, tokens and keys are read whenever they are needed, so that they may change while the sidecar runs. They
-appear in no log line and in no error. A worker thread reads files and derives keys, because trio's thread also runs the
-data path.
+Passwords, tokens and keys are read whenever they are needed, so that they may change while the sidecar runs. No log
+line and no error contains a password, a token or a key. A worker thread reads files and derives keys, because trio's
+thread also runs the data path.
 """
 
 import math
@@ -141,8 +141,8 @@ class Login:
         self._tokens = _bearer_tokens(sasl, name)
 
     async def authenticate(self, client: KafkaClient, seconds: float = DEFAULT_TIMEOUT) -> float:
-        """Authenticates a session (KIP-43, KIP-152). Returns its lifetime in seconds (KIP-368), or infinity if the
-        broker sets none.
+        """Authenticates a session (KIP-43, KIP-152). Returns the session's lifetime in seconds (KIP-368), or infinity
+        if the broker sets no lifetime.
 
         Args:
             client: the connection.
@@ -166,7 +166,9 @@ class Login:
             raise AuthenticationFailed(f"{client.address} refuses {credential}: {error}") from None
 
     async def _exchange(self, client: KafkaClient, seconds: float, *, framed: bool) -> float:
-        """Returns the session's lifetime in seconds. A bearer token that failed once is not used again."""
+        """Sends the credentials, and returns the session's lifetime in seconds. A bearer token that failed is not used
+        again.
+        """
         exchange = await self._credential_exchange(seconds)
         try:
             return await _exchange_tokens(self._sasl, client, exchange, framed=framed)

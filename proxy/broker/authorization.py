@@ -36,7 +36,9 @@ class Authorization:
         return self._authorizer is not False
 
     def learn_authorizer(self, present: bool) -> None:
-        """Stores whether the broker has an authorizer. If it has, a client sees only what the broker lately granted."""
+        """Stores whether the broker has an authorizer. With an authorizer, a client sees only what the broker lately
+        granted.
+        """
         if self._asks_for_authorizer:
             self._authorizer = present
 

@@ -3,9 +3,9 @@
 `AuthorizationCache` is a bounded table of grants that expire. `required_rights` lists the rights that an answer needs.
 `granted_rights` derives the rights that a reply of the broker proves. `principals` finds the principal of a connection.
 
-Only grants are cached, never denials. No right is derived from another right: a rule may deny Describe on a group that
-may be read, and an authorizer may be a custom class. For a user who may describe the cluster, ListGroups also contains
-groups that the user may not describe (KIP-231). So the listing of a group is a separate right.
+Only grants are cached, never denials. No right is derived from another right. For example, a rule may deny Describe on
+a group that may be read, and an authorizer may be a custom class. For a user who may describe the cluster, ListGroups
+also contains groups that the user may not describe (KIP-231). So the listing of a group is a separate right.
 """
 
 import math
@@ -191,7 +191,7 @@ def granted_rights(exchange: Exchange, reply: Struct) -> Iterator[Right]:
 def without_omissions(events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
     """Yields the events of a reply that are true even if the broker left out entries that the client may not see.
 
-    Such a reply does not prove that a group or an offset is missing.
+    A reply without a group or an offset does not prove that the broker lacks this group or offset.
     """
     for event in events:
         if isinstance(event, OffsetsLearned):
@@ -214,7 +214,7 @@ def _rights_from_offsets(exchange: Exchange, reply: OffsetFetchResponse) -> Iter
         return
     if topics or exchange.version > KAFKA_STORAGE_SINCE:  # v1 reports the group's error on each partition.
         yield Operation.DESCRIBE_GROUP, request.group_id
-        # A broker answers a v1 request without topics with all topics, even with those that the client may not see.
+        # A broker answers a v1 request without topics with all topics, even with topics that the client may not see.
         if request.topics or exchange.version > KAFKA_STORAGE_SINCE:
             yield from topics
 

@@ -1,7 +1,7 @@
 """Runs jobs that the sidecar does at a broker on its own initiative, over its own connection.
 
-The module connects when a job is due, waits after a failure, and applies replies to the copy like replies to a client.
-The jobs themselves are in `reconcile` and `shrink`.
+The module connects when a job is due, waits after a failure, and applies replies to the copy as if a client had got
+them. The jobs themselves are in `reconcile` and `shrink`.
 """
 
 from functools import partial
@@ -42,7 +42,7 @@ class BackgroundJob(Protocol[Due]):
 async def run_background_job(
     connections: OwnConnections, job: BackgroundJob[Due], pause: float, supervisor: Supervisor | None = None
 ) -> None:
-    """Checks every `pause` seconds whether the job is due, and runs it, until cancelled. Never raises."""
+    """Checks every `pause` seconds whether work of the job is due, and does the work, until cancelled. Never raises."""
     run = partial(_run_job, connections, job, pause)
     await (supervisor or Supervisor()).keep_running(job.task, run, str(connections.address))
 

@@ -38,7 +38,7 @@ class UnsupportedApi(BrokerError):
 
 
 class BrokerRefused(BrokerError):
-    """The broker answered with an error; `code` is Kafka's."""
+    """The broker answered with an error. `code`: Kafka's error code."""
 
     def __init__(self, what: str, code: int, message: str | None = None) -> None:
         super().__init__(f"{what}: {error_name(code)}{f': {message}' if message else ''}")

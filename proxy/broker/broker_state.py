@@ -39,14 +39,14 @@ class BrokerState:
     """One upstream broker, as far as it is known.
 
     Args:
-        address: where the broker is.
+        address: the broker's address for clients' requests.
         config: all settings.
         traffic: counts what was answered, refused and left to the broker.
         observe: called with each fact.
         advertise: returns the address that replaces a broker's; None if no address is rewritten.
         clock_offset: the time at which trio's clock reads zero, in seconds since the epoch; None to measure it.
         log_end_partitions: see `NeededLogBounds`.
-        active_policies: the policies in force, which may be replaced; None for those of `config`.
+        active_policies: the policies in force, which may be replaced; None for the policies of `config`.
 
     Attributes:
         accesses: the access of clients by the name of their listener.
@@ -103,15 +103,15 @@ class BrokerState:
             access.reset_learned()
 
     def learn_authorizer(self, present: bool) -> None:
-        """Stores whether the broker has an authorizer. The broker said so on the sidecar's own connection."""
+        """Stores whether the broker has an authorizer. A reply on the sidecar's own connection contained this."""
         self._own_connection_served()
         self.authorization.learn_authorizer(present)
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         """Stores which groups existed before the sidecar read their traffic.
 
-        None means that the broker cannot list them. The sidecar then relies on `answers.exclusive`, which also states
-        that such a broker had no groups at the start.
+        `groups` is None if the broker cannot list its groups. The sidecar then relies on `answers.exclusive`, which
+        also states that such a broker had no groups at the start.
         """
         self._own_connection_served()
         self.copy.manager.set_existing_groups(groups or ())

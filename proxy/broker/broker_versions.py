@@ -19,7 +19,7 @@ class BrokerVersions:
     """The versions that one broker offers, as far as they are known.
 
     Args:
-        settings: which APIs may be answered here. The sidecar adds versions only to these.
+        settings: which APIs the sidecar may answer. The sidecar adds versions only to these APIs.
         copy: notified when the broker may be another release than before.
 
     Attributes:
@@ -37,7 +37,7 @@ class BrokerVersions:
     def learn(self, versions: Versions) -> None:
         """Stores the versions that the broker itself offers: (lowest, highest) by API key."""
         if versions is self._versions:
-            return  # The same cached object, as after each ApiVersions reply to a client.
+            return  # `ApiVersionsReplies` passes the same cached object after each reply.
         manager = self._copy.manager
         if versions != self._versions:
             self.revision += 1
@@ -56,7 +56,7 @@ class BrokerVersions:
         return self._versions is not None and api_key not in self._versions
 
     def added_versions_for(self, offered: Versions) -> Versions:
-        """Returns the versions that the sidecar adds to these, for the APIs that it may answer."""
+        """Returns the versions that the sidecar adds to `offered`, for the APIs that the sidecar may answer."""
         return {
             key: added for key, added in added_versions(offered).items() if self._settings.disabled_reason(key) is None
         }
@@ -105,7 +105,7 @@ class BrokerVersions:
     def empty_topics_fetch_all(self) -> bool:
         """Whether an OffsetFetch with an empty array of topics returns all offsets.
 
-        This holds before Kafka 0.10.2. Later versions return all offsets for null topics instead, from OffsetFetch v2
-        (KIP-88).
+        The result is True before Kafka 0.10.2. Later releases return all offsets for null topics instead, from
+        OffsetFetch v2 (KIP-88).
         """
         return self._versions is not None and self._versions.get(ApiKey.OFFSET_FETCH, _FETCH_ALL)[1] < _FETCH_ALL[1]

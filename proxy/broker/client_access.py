@@ -1,9 +1,10 @@
-"""Which clients the broker serves at one listener, and what it shows to each of them.
+"""Stores which clients the broker serves at one listener, and what the broker shows to each client.
 
 `ClientAccess` owns what replies show about access at one listener of the broker: whether the listener serves clients
-without authentication, and which principal is on each connection (`principals`). All listeners of the broker share one
+without authentication, and the principal of each connection (`principals`). All listeners of the broker share one
 `Authorization`: whether the broker has an authorizer, and which rights it has granted. `ClientAccess` applies the
-deferred replies before it gives access to anything that such a reply may change. So no caller has to apply them.
+deferred replies before it gives access to anything that such a reply may change. So callers need not apply deferred
+replies.
 """
 
 from collections.abc import Iterable
@@ -50,8 +51,8 @@ class ClientAccess:
         self._shared_with_sidecar = shared_with_sidecar
         self._allows_anonymous = False
         self._served: set[Principal] = set()
-        """The principals without SASL that the broker has served. The sidecar presents a different certificate for each
-        of them.
+        """The principals without SASL that the broker has served. The sidecar presents a different certificate to the
+        broker for each of these principals.
         """
         self._wants_sasl = False
 
@@ -130,7 +131,7 @@ class ClientAccess:
         self._forget_served()
 
     def broker_lost(self) -> None:
-        """Notes that the broker does not answer. When it is back, it may have other rules, and require SASL."""
+        """Notes that the broker does not answer. Afterwards the broker may have other rules, also about SASL."""
         self._deferred.apply_waiting()
         self._forget_served()
         self._wants_sasl = False

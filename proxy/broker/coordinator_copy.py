@@ -1,8 +1,8 @@
 """The copy of one broker's group coordinator, as the proxy uses it.
 
-`CoordinatorCopy` owns the groups (`coordinator.manager`) and converts trio's clock to the time of the groups. It
-passes the facts that follow from events on to the observer. It applies the deferred replies before it gives access to
-the groups, so every decision about a group knows all earlier replies.
+`CoordinatorCopy` owns the groups (`coordinator.manager`), and converts trio's clock to seconds since the epoch. The
+class passes facts on to the observer. The class applies the deferred replies before a caller gets access to the groups,
+so every decision about a group includes all earlier replies.
 """
 
 import time
@@ -20,10 +20,10 @@ from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
 from group_sidecar.proxy.config.limits_section import Limits
 
 MAX_OFFSETS_WANTED = 1000
-"""The maximum number of forgotten groups whose offsets the sidecar itself requests. The offsets of further groups are
-learnt from clients' questions."""
+"""The maximum number of groups whose offsets the sidecar itself requests, after `forget_group_state`. The copy learns
+the offsets of further groups from the replies to clients' questions."""
 OFFSETS_TRIES = 5
-"""How many times the sidecar requests the offsets of one forgotten group."""
+"""How many times the sidecar requests the offsets of a group after `forget_group_state`."""
 
 
 class CoordinatorCopy:
@@ -39,7 +39,8 @@ class CoordinatorCopy:
         clock_offset: the time at which trio's clock reads zero, in seconds since the epoch; None to measure it.
 
     Attributes:
-        offsets_wanted: forgotten groups whose offsets only the broker has, with the number of attempts that are left.
+        offsets_wanted: groups that the copy has forgotten and whose offsets only the broker has. The value is the
+            number of attempts that are left.
     """
 
     def __init__(
@@ -94,18 +95,18 @@ class CoordinatorCopy:
             yield
 
     def relist(self, now: float) -> Iterator[None]:
-        """Brings the list of groups up to date. Yields between slices, so that other tasks can run."""
+        """Updates the list from which ListGroups is answered. Yields between slices, so that other tasks can run."""
         return self.manager.update_listing(self.epoch(now))
 
     def forget_group_state(self, group_id: str, now: float) -> None:
-        """Forgets a group whose copy is wrong, so that it is learnt again."""
+        """Forgets a group whose copy is wrong. The copy then learns the group again."""
         self.manager.forget_group_state(group_id, self.epoch(now))
         if not self._authorization.may_have_authorizer and len(self.offsets_wanted) < MAX_OFFSETS_WANTED:
             self.offsets_wanted[group_id] = OFFSETS_TRIES
 
     def count_offsets_attempt(self, group_id: str) -> None:
-        """Counts one attempt to learn the offsets of a forgotten group. The last attempt removes the group from
-        `offsets_wanted`.
+        """Counts one attempt to learn the offsets of a group in `offsets_wanted`. The last attempt removes the group
+        from `offsets_wanted`.
         """
         self.offsets_wanted[group_id] -= 1
         if self.offsets_wanted[group_id] <= 0:
@@ -119,8 +120,8 @@ class CoordinatorCopy:
             self._observe(fact)
 
     def refused(self, fact: ClientRefused) -> None:
-        """Counts and reports that a policy refused a client, or would have in audit mode. The facts of deferred
-        replies are reported first.
+        """Counts and reports that a policy refused a client, or, in audit mode, that the policy would have refused the
+        client. The facts of deferred replies are reported first.
         """
         self._deferred.apply_waiting()
         if fact.enforced:

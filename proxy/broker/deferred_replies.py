@@ -1,9 +1,9 @@
 """Holds the replies of one broker that were forwarded before they were decoded.
 
-`CoordinatorCopy`, `ClientAccess` and `TopicNames` share one queue. A queued reply may change the state that the first
-two own. They apply the queued replies before they give access to this state, so every decision takes all earlier
-replies into account. `TopicNames` applies the queued replies before it learns a name, because these replies are older
-than the name. The event loop also applies the queued replies, before trio's tasks run.
+`CoordinatorCopy`, `ClientAccess` and `TopicNames` share one queue. A queued reply may change the state of
+`CoordinatorCopy` and `ClientAccess`. Both apply the queued replies before a caller gets access to this state, so every
+decision takes all earlier replies into account. `TopicNames` applies the queued replies before it learns a name,
+because these replies are older than the name. The event loop also applies the queued replies, before trio's tasks run.
 
 Replies are decoded in batches, because the processor's caches then stay warm (decision 47).
 """
@@ -14,7 +14,7 @@ from group_sidecar.proxy.dataplane.outcomes import Origin, Pending
 
 
 class DeferredReplyHandler:
-    """Decodes deferred replies. A base class instead of a protocol: mypyc then calls the method without a lookup."""
+    """Decodes deferred replies. This is a base class and no protocol, because mypyc then calls the method directly."""
 
     def handle_deferred(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
         """Applies a reply to the state. Must not raise."""

@@ -44,7 +44,7 @@ class TopicIds:
     # Questions of clients.
 
     def are_fresh(self, now: float, deleted_at: float = NEVER) -> bool:
-        """Whether the confirmations behind `are_confirmed` are recent enough for an answer.
+        """Whether the confirmations that `are_confirmed` relies on are recent enough for an answer.
 
         `deleted_at`: when the last sign of a deletion was seen. A confirmation before that time does not count.
         """
@@ -77,8 +77,8 @@ class TopicIds:
         return self._left_in_round[:IDS_AT_ONCE]
 
     def learn(self, asked: Iterable[UUID], existing: Mapping[UUID, str]) -> None:
-        """Stores the broker's reply about the ids in `asked`, which `due` returned. The broker has only those in
-        `existing`.
+        """Stores the broker's reply about the ids in `asked`, which `due` returned. `existing` has the ids that the
+        broker still has, with the topics' names.
         """
         asked = set(asked)
         self._left_in_round = [topic_id for topic_id in self._left_in_round if topic_id not in asked]

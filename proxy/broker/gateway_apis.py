@@ -2,7 +2,7 @@
 
 A gateway's clients must never see a broker's own address. So a request passes only in a version whose reply is known to
 carry no broker address, or an address that `address_rewrite` or `tail_rewrite` replaces. A newer Kafka may add
-addresses to any API, as KIP-951 did. So an API that is not in this table is neither offered nor forwarded.
+addresses to any API, as KIP-951 did. So an API that is not in `GATEWAY_VERSIONS` is neither offered nor forwarded.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Which broker coordinates a group, as `__consumer_offsets` shows it."""
+"""Finds the broker that coordinates a group, which is the leader of the group's partition of `__consumer_offsets`."""
 
 from collections.abc import Mapping
 
@@ -9,10 +9,11 @@ from group_sidecar.proxy.broker.group_queries import Node
 
 
 class GroupCoordinators:
-    """The leaders of the log's partitions. The leader of a partition coordinates the groups of the partition.
+    """The leaders of the partitions of `__consumer_offsets`. The leader of a partition coordinates the groups of the
+    partition.
 
     Args:
-        copy: knows how many partitions the log has.
+        copy: knows how many partitions `__consumer_offsets` has.
         advertise: returns the address that replaces a broker's; None if no address is rewritten.
     """
 

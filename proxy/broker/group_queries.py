@@ -43,7 +43,7 @@ PARTITIONS_PER_REQUEST = 500
 """The maximum number of partitions in one ListOffsets request. Decoding the reply delays the data path by some
 milliseconds."""
 _COORDINATORS_FROM = 4  # FindCoordinator (KIP-699).
-_NO_CREATION_FROM = 4  # Metadata: in older versions a request for a topic by name may create it.
+_NO_CREATION_FROM = 4  # Metadata: in older versions a request for a topic by name may create the topic.
 
 DESCRIBE_GROUPS_MAX_VERSION = 5
 """The highest DescribeGroups version to use. v4 has the instance ids; v6 only changes how a missing group is

@@ -33,12 +33,12 @@ class Answer(NamedTuple):
 async def post_form(
     url: str, form: Mapping[str, str], headers: Mapping[str, str], context: ssl.SSLContext | None, largest: int
 ) -> Answer:
-    """Sends a form by POST, and returns the answer. Redirects are not followed. The time is not limited.
+    """Sends a form by POST, and returns the answer. Redirects are not followed. The caller must limit the time.
 
     Args:
         url: an http or https URL.
         form: the fields of the form.
-        headers: headers in addition to those of the form.
+        headers: headers in addition to the headers of the form.
         context: the TLS context for an https URL.
         largest: the maximum number of bytes of the answer's body.
 

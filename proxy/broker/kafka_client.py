@@ -49,7 +49,8 @@ SLOW_API_VERSIONS_SECONDS = 0.5
 answer."""
 
 _LENGTH_BYTES, _SMALLEST_REPLY = 4, 4  # A reply has at least a correlation id.
-# Fraction of a session's lifetime (KIP-368). Kafka's Java client takes a random fraction from 0.85 to 0.95.
+# The share of a session's lifetime (KIP-368) after which the client authenticates again. Kafka's Java client takes a
+# random share from 0.85 to 0.95.
 _REAUTHENTICATE_AFTER = 0.85
 _CHUNK = 65536
 _TLS_ALERT = b"\x15\x03"
@@ -130,9 +131,8 @@ class KafkaClient:
 
         Raises:
             UnsupportedApi: there is no common version. The connection stays usable.
-            DecodeError: the reply does not match its API and version, and the connection stays usable. Or the reply
-                belongs to another request, or its frame has an impossible length; then the connection is not used
-                again.
+            DecodeError: the reply does not match its API and version, or the reply belongs to another request, or its
+                frame has an impossible length. The connection stays usable only in the first case.
             BrokerClosed, BrokerTimeout: the connection broke off, or no reply arrived in time.
             TlsFailed: the broker ended TLS, for instance because it rejects the sidecar's certificate.
             AuthenticationFailed: the session had to be authenticated again, and the broker refused.
@@ -201,10 +201,12 @@ class KafkaClient:
         self.versions = MappingProxyType({api.api_key: (api.min_version, api.max_version) for api in reply.api_keys})
 
     async def authenticate(self) -> None:
-        """Authenticates the session if there are credentials. `ask` calls it again before the session expires."""
+        """Authenticates the session if there are credentials. `ask` repeats the authentication before the session
+        expires.
+        """
         if self._authenticate is None:
             return
-        self._reauthenticate_at = math.inf  # Requests of the authentication must not start another one.
+        self._reauthenticate_at = math.inf  # Requests of the authentication must not start another authentication.
         started_at = trio.current_time()
         try:
             self._reauthenticate_at = started_at + _REAUTHENTICATE_AFTER * await self._authenticate(self)

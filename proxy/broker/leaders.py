@@ -30,8 +30,8 @@ class LeaderPartitions:
         self._due_at = float("-inf")
 
     async def partitions(self, client: KafkaClient) -> frozenset[TopicPartition]:
-        """Returns the broker's partitions of all visible topics except internal ones. Raises the exceptions of
-        `KafkaClient.ask`.
+        """Returns the partitions that the broker leads, of all visible topics except internal topics. Raises the
+        exceptions of `KafkaClient.ask`.
         """
         if client.speaks(MetadataRequest) and trio.current_time() >= self._due_at:
             by_leader, seconds = await _partitions_by_leader(client)

@@ -29,7 +29,7 @@ from group_sidecar.proxy.broker.group_queries import START_OF_LOG, Node, metadat
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, KafkaClient
 
 _LEADER_ONLY_UNTIL = 10  # Fetch (KIP-392): followers may answer later versions.
-_WHOLE_SINCE = 3  # Fetch (KIP-74): max_bytes limits the whole reply, and the first batch is complete despite it.
+_WHOLE_SINCE = 3  # Fetch (KIP-74): max_bytes limits the whole reply, but the first batch is never cut.
 _SMALLEST_SHARE = 4096
 _NOT_SERVED = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -138,7 +138,7 @@ async def fetch(
 
 
 async def loading_partitions(client: KafkaClient, partitions: Iterable[int], count: int) -> set[int]:
-    """Returns those of these partitions of the offsets topic that the broker's coordinator does not serve yet.
+    """Returns which of these partitions of the offsets topic the broker's coordinator does not serve yet.
 
     The broker is asked to describe groups that do not exist. If the broker cannot be asked or does not report a group,
     the group's partition counts as served. `count`: the number of partitions of the topic.

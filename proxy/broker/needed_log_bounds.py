@@ -1,6 +1,6 @@
 """Which log starts and log ends the sidecar needs from one broker, and how the copy gets them.
 
-The prober (`probe`) requests the log starts and log ends from the broker. The copy stores them.
+The prober (`probe`) requests the log starts and log ends from the broker, and the copy stores them.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -15,11 +15,12 @@ class OwnConnections:
 
     Args:
         address: see Attributes.
-        settings: the credentials, and the address of the broker's listener if it is not the one that clients use.
-        versions: the versions that the broker offers. They show whether the broker is Kafka 0.9.
+        settings: the credentials, and the address of the broker's listener if the sidecar uses another listener than
+            clients.
+        versions: shows whether the broker is Kafka 0.9.
 
     Attributes:
-        address: the broker's address for clients' requests. The log names the broker by this address.
+        address: the broker's address for clients' requests. Log lines name the broker by this address.
         has_user: whether the sidecar authenticates as a user (SASL).
     """
 
@@ -33,9 +34,9 @@ class OwnConnections:
     def connect(self, *, additional: bool = False) -> AbstractAsyncContextManager[KafkaClient]:
         """Opens a connection. Raises the exceptions of `kafka_client.connect`.
 
-        `additional`: whether the sidecar has another connection to the broker. Then Kafka 0.9 is not asked for its
-        versions again. That request would make the broker's ``SocketServer`` drop all requests that it has just read,
-        including requests from other connections.
+        `additional`: whether the sidecar has another connection to the broker. If so, the sidecar does not send
+        ApiVersions to Kafka 0.9 again. ApiVersions makes the ``SocketServer`` of Kafka 0.9 drop all requests that it
+        has just read, including requests from other connections.
         """
         known = KAFKA_0_9 if additional and self._versions.is_kafka_0_9 else None
         return self._credentials.connect(self._own_address, versions=known)

@@ -55,7 +55,7 @@ def mismatch(spoken: PortProtocol | None, setting: str, *, uses_tls: bool) -> st
 
     Args:
         spoken: what the port speaks, or None if that is not known.
-        setting: a clause that names the client's TLS setting and its value. It becomes part of the result.
+        setting: a clause that names the client's TLS setting and its value. The clause becomes part of the result.
         uses_tls: whether the client uses TLS.
     """
     if spoken is PortProtocol.HTTP:

@@ -61,10 +61,11 @@ class Principal(NamedTuple):
 
 ANONYMOUS = "anonymous"
 """The mechanism of every client without SASL. The broker sees only the sidecar's address and certificate. So all
-clients of a listener for which the sidecar uses the same certificate share one principal. Its name is the number of the
-certificate, and empty without TLS."""
+clients of a listener for which the sidecar uses the same certificate share one principal. The name of this principal is
+the number of the certificate, and empty without TLS."""
 _CERTIFICATE = "certificate"
-"""The mechanism of a client's own certificate. Such a principal has no rights. It serves only to count connections."""
+"""The mechanism of a client's own certificate. A principal with this mechanism has no rights, and serves only to count
+connections."""
 
 
 class SentToken(NamedTuple):
@@ -96,8 +97,8 @@ class _Authentication:
 
     @property
     def authenticated(self) -> Principal | None:
-        """The principal that the client's tokens name. None if they name none, or before the broker has accepted the
-        last token.
+        """The principal that the client's tokens name. None before the broker has accepted the last token, or if no
+        token names a principal.
         """
         done = self.trusted and self.rounds >= SASL_ROUNDS.get(self.mechanism, math.inf)
         return self.named if done else None
@@ -233,8 +234,9 @@ class Principals:
     def user_of(self, origin: Origin) -> str:
         """Returns the principal of a client as Kafka writes it, for reports; empty if it is not known.
 
-        Without SASL it is the subject of the client's certificate. With SASL it is the user in an accepted PLAIN or
-        SCRAM token, and not known for other mechanisms. A principal of more than MAX_REPORTED_CHARACTERS is cut.
+        Without SASL, the principal is the subject of the client's certificate. With PLAIN or SCRAM, the principal is
+        the user in an accepted token. With other mechanisms, the principal is not known. A principal of more than
+        MAX_REPORTED_CHARACTERS is cut.
         """
         known = self._known.get(origin.number)
         if known is None:

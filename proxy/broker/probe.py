@@ -97,7 +97,7 @@ class ProbedVersions(Protocol):
     """Learns the broker's versions (`BrokerVersions`)."""
 
     def learn(self, versions: Mapping[int, tuple[int, int]]) -> None:
-        """Called at each connection with the versions that the broker offers."""
+        """Stores the versions that the broker offers. The prober calls this method at each connection."""
 
 
 class ProbedLogBounds(Protocol):
@@ -114,23 +114,23 @@ class ProbedLogBounds(Protocol):
         """Returns the partitions whose log ends and log starts are needed, whatever the settings are."""
 
     def partitions_with_stale_log_end(self, partitions: Iterable[TopicPartition], since: float) -> set[TopicPartition]:
-        """Returns those of these partitions whose log end no reply has contained since the time `since`."""
+        """Returns which of these partitions have a log end that no reply has contained since the time `since`."""
 
     def learn_log_ends(self, ends: Mapping[TopicPartition, int], asked_at: float) -> None:
-        """Called with log ends of partitions that this broker leads, and the time of the request."""
+        """Stores log ends of partitions that this broker leads. `asked_at`: the time of the request."""
 
     def learn_log_starts(self, starts: Mapping[TopicPartition, int], asked_at: float) -> None:
-        """Called with log starts of partitions that this broker leads, and the time of the request."""
+        """Stores log starts of partitions that this broker leads. `asked_at`: the time of the request."""
 
 
 class ProbedReachability(Protocol):
     """Learns whether the broker answers (`Reachability`)."""
 
     def probe_succeeded(self) -> None:
-        """Called after each round that the broker answered."""
+        """Notes that the broker answered a round of requests."""
 
     def probe_refused(self) -> None:
-        """Called after each attempt at which the broker was reachable but refused the sidecar."""
+        """Notes that the broker was reachable but refused the sidecar."""
 
 
 class ProbedBroker(Protocol):
@@ -147,22 +147,19 @@ class ProbedBroker(Protocol):
     @property
     def reachability(self) -> ProbedReachability: ...
     def reset_learned(self) -> None:
-        """Called first at each connection, because information from an earlier connection may be outdated."""
+        """Forgets information that may be outdated. The prober calls this method first at each connection."""
 
     def learn_authorizer(self, present: bool) -> None:
-        """Called at each connection, unless the broker cannot be asked.
-
-        `present`: whether the broker has an authorizer.
-        """
+        """Stores whether the broker has an authorizer. Called at each connection, unless the broker cannot be asked."""
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
-        """Called once with the groups that the broker lists, or None if the broker lacks ListGroups.
+        """Stores the groups that the broker lists, or None if the broker lacks ListGroups. Called once.
 
         Not called if the broker may hide some groups.
         """
 
     def probe_failed(self, reason: str) -> None:
-        """Called with a line of text after each attempt that did not reach the broker."""
+        """Notes that an attempt did not reach the broker. `reason`: a line of text."""
 
 
 async def probe_forever(
@@ -184,7 +181,7 @@ class ProbeTrigger:
         self._paused_at = 0.0
 
     def fire(self) -> None:
-        """Ends the prober's pause if it began at least `MIN_TRIGGER_SECONDS` ago."""
+        """Ends the prober's pause if the pause began at least `MIN_TRIGGER_SECONDS` ago."""
         if self._pause and trio.current_time() - self._paused_at >= MIN_TRIGGER_SECONDS:
             self._pause.cancel()
 
@@ -266,7 +263,7 @@ class _Prober:
     async def _ask_for_log_bounds(self, client: KafkaClient) -> bool:
         """Requests log ends that clients' traffic has not shown lately, and log starts.
 
-        Returns whether it sent a request.
+        Returns whether a request was sent.
 
         The starts of new partitions are requested at once, and the starts of all partitions every `STARTS_SECONDS`.
         """

@@ -1,12 +1,12 @@
-"""Whether the broker answers the sidecar, and since when it does not."""
+"""Stores whether the broker answers the sidecar, and since when the broker does not answer."""
 
 
 class Reachability:
     """The result of the prober's last attempt at one broker.
 
     Attributes:
-        refuses_sidecar: whether the broker is reachable and refuses the sidecar's own connection. It may still serve
-            clients.
+        refuses_sidecar: whether the broker is reachable and refuses the sidecar's own connection. The broker may still
+            serve clients.
         was_probed: whether the prober's first attempt has ended, with or without success.
     """
 
@@ -38,8 +38,8 @@ class Reachability:
 
     @property
     def unreachable(self) -> tuple[float, str] | None:
-        """When the broker stopped answering the prober, in seconds since the epoch, and the reason. None while it
-        answers.
+        """When the broker stopped answering the prober, in seconds since the epoch, and the reason. None while the
+        broker answers.
         """
         since = self._unreachable_since
         return None if since is None else (since, self._failure_reason or "")

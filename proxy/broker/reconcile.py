@@ -1,10 +1,10 @@
 """Asks the broker about groups in doubt, about missing groups and topic ids, and about names of topics.
 
-The module decides which requests are sent, when, and when they are repeated. `coordinator.wire.exchange_events` applies
-a reply like a reply to any client.
+The module decides which requests are sent, when, and when they are repeated. The copy gets each reply as if a client
+had asked (`coordinator.wire.exchange_events`).
 
-The log does not contain a part of each group's state, such as a rebalance in progress. After the sidecar's start, one
-reply of the broker supplies this part, and later traffic keeps the state up to date.
+`__consumer_offsets` does not contain a part of each group's state, such as a rebalance in progress. After the sidecar's
+start, one reply of the broker supplies this part, and later traffic keeps the state up to date.
 """
 
 import sys
@@ -52,8 +52,8 @@ class _Due(NamedTuple):
     Attributes:
         groups: groups to describe.
         lists: whether to list all groups.
-        offsets: groups whose offsets are wanted.
-        names: topic ids whose names are wanted.
+        offsets: groups whose offsets the copy has forgotten.
+        names: topic ids whose names are not known.
         ids: topic ids whose existence is to be confirmed.
     """
 
@@ -146,7 +146,7 @@ class _Reconciler:
             self._topic_ids.learn(ids, existing)
 
     async def _learn_offsets(self, client: KafkaClient, group_id: str) -> None:
-        """Requests all offsets of a forgotten group.
+        """Requests all offsets of a group that the copy has forgotten.
 
         The reply cannot be used if the group is unknown, or if the group commits before the reply. So there are several
         attempts.

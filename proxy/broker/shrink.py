@@ -10,9 +10,9 @@ lowered, or the group may have moved to this broker. Kafka makes such a group re
 The current size of a group counts, not the reason for it. The sidecar checks all groups that have changed, and shrinks
 each that is Stable and too large. In a group that is rebalancing, the policy on joins applies.
 
-No member is removed unless the broker has just described the group as Stable with the same members. If the log is not
-read, the sidecar does not see members that bypass it. So the sidecar cannot notice that such members make a group too
-large.
+A member is removed only if the broker has just described the group as Stable with the same members. If the sidecar does
+not read `__consumer_offsets`, members that bypass the sidecar are not known. So the sidecar cannot notice that such
+members make a group too large.
 
 Groups of KIP-848 are not shrunk. Kafka does not shrink them either, and LeaveGroup does not apply to them.
 """
@@ -41,15 +41,15 @@ from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 ROUND_SECONDS = 1.0
 """Seconds between checks whether a group is too large."""
 CHECKS_PER_SLICE, CHECKS_PER_INSPECTION = 1000, 20
-"""The number of groups that are checked in one slice of about a millisecond, and the number of checks that the
-inspection of a changed group counts as."""
+"""The number of checks of groups in one slice of about a millisecond. The inspection of a changed group counts as
+CHECKS_PER_INSPECTION checks."""
 GROUPS_A_SECOND = 10
 """Groups that are shrunk in a second. All members of such a group join again. A broker full of large groups must not
 get all their joins at once."""
 RETRY_SECONDS, LONGEST_RETRY, REMEMBERED_SECONDS = 1.0, 300.0, 600.0
-"""Seconds until the same group is shrunk again, doubled each time up to the second value. The third value is the
-seconds after which the attempts are forgotten. Members that bypass the sidecar rejoin at once. Without the pause their
-group would rebalance all the time."""
+"""Seconds until the same group is shrunk again: the first pause, which doubles each time, and the longest pause. The
+third value is the time after which the sidecar forgets its attempts. Members that bypass the sidecar rejoin at once.
+Without the pause their group would rebalance all the time."""
 _MANY_SINCE, _REASON_SINCE = 3, 5  # LeaveGroup (KIP-345, KIP-800).
 
 
@@ -76,7 +76,7 @@ class _Inspection(NamedTuple):
 
 
 class _Shrinker:
-    """Shrinks the groups of one broker. `broker`: its name in the log."""
+    """Shrinks the groups of one broker. `broker`: the name of the broker in log lines."""
 
     task = Task.SHRINKING
 
@@ -136,8 +136,8 @@ class _Shrinker:
         return tuple(sorted(found, key=lambda each: -each.limit))
 
     def _is_ready(self, group: Group, excess: tuple[_Excess, ...], now: float) -> bool:
-        """Whether the group is Stable, the copy has caught up with the group's log partition, and an exceeded policy is
-        enforced or its excess is not reported yet.
+        """Whether the group can be shrunk now or its excess must be reported. The group must be Stable, and the copy
+        must have caught up with the group's log partition.
         """
         if group.state is not GroupState.STABLE or group.rebalancing_join is not None:
             return False
@@ -196,12 +196,13 @@ class _Shrinker:
     async def _remove(
         self, client: KafkaClient, group: GroupView, members: Sequence[MemberView], limit: int
     ) -> list[MemberView]:
-        """Sends LeaveGroup for members. Returns those that the broker has removed."""
+        """Sends LeaveGroup for members. Returns the members that the broker has removed."""
         version = client.version_for(LeaveGroupRequest)
         reason = f"The group has {len(group.members)} members, where {limit} are allowed."
         removed: list[MemberView] = []
         for some, request in _leave_requests(group.group_id, members, version, reason):
-            # Between two requests the group rebalances. The policy on joins applies to a member that has rejoined.
+            # The group rebalances between two requests, so a member may have rejoined. The policy on joins has judged
+            # such a member.
             if len(some) == 1 and self._is_parked(group.group_id, some[0].member_id):
                 continue
             reply = await ask_and_learn(self._copy, client, request, version, removing=True)

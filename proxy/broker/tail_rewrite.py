@@ -62,7 +62,7 @@ def rewrite_tail(api_key: int, tail: bytes, advertise: Advertise) -> Struct:
     """
     fields, _ = decode_start(_TAIL_STRUCTS[api_key], TAIL_VERSION, tail, MAX_TAIL_ELEMENTS)
     if isinstance(fields, QuorumTail):
-        # Clients of a gateway cannot reach controllers. They still learn the ids.
+        # Clients of a gateway cannot reach controllers, but still learn the ids of controllers.
         nodes = tuple(replace(node, listeners=(), unknown_tags=()) for node in fields.nodes)
         return replace(fields, nodes=nodes, unknown_tags=())
     assert isinstance(fields, FetchTail | ShareTail)
@@ -149,7 +149,7 @@ class TailEditor(FrameEditor):
         on_failure: gets the reason if the reply cannot be changed.
 
     Attributes:
-        on_head: called once with the first bytes of the reply, as many as arrived with its length; or None.
+        on_head: called once with the bytes of the reply that arrived together with its length; or None.
     """
 
     def __init__(self, api_key: int, version: int, size: int, advertise: Advertise, on_failure: OnFailure) -> None:

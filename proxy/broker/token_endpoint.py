@@ -1,6 +1,6 @@
 """Asks a token endpoint for bearer tokens by client credentials (RFC 6749, section 4.4; KIP-768).
 
-Neither the client secret nor a token is in an error. The endpoint's answer is bounded in time and size.
+No error contains the client secret or a token. The endpoint's answer is bounded in time and size.
 """
 
 import base64
@@ -20,10 +20,10 @@ from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.tls.contexts import UnusableFileError, client_context
 
 LARGEST_ANSWER = 524_288
-"""The maximum number of bytes of an answer. It is the default of the broker's `sasl.server.max.receive.size`, which
-limits the token."""
+"""The maximum number of bytes of an answer. The number is the default of the broker's `sasl.server.max.receive.size`,
+which limits the token."""
 FRESH_SHARE = 0.8
-"""The share of a token's lifetime after which another token is asked for. It is the default of Kafka's
+"""The share of a token's lifetime after which the sidecar asks for another token. The share is the default of Kafka's
 `sasl.login.refresh.window.factor`."""
 
 _LONGEST_LIFETIME = 86_400.0

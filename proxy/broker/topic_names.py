@@ -1,6 +1,6 @@
-"""The names of topics by their ids, and the ids whose names the broker is to be asked for.
+"""Holds the names of topics by their ids, and the ids for whose names the sidecar will ask the broker.
 
-`existing_topic_ids` holds which ids the broker still has. A name stays here when its topic is deleted.
+`existing_topic_ids` holds which ids the broker still has. This module keeps a name when its topic is deleted.
 """
 
 from collections import OrderedDict
@@ -14,14 +14,14 @@ MAX_TOPIC_NAMES = 100_000
 """The maximum number of topic ids whose names are held. If the name of a committed topic id is not known, the offset is
 not stored, and the offsets of the group count as incomplete."""
 MAX_WANTED_TOPIC_IDS = 10_000
-"""Topic ids that the broker is to be asked about. Beyond this limit, the oldest are evicted."""
+"""The maximum number of topic ids that wait to be asked about. Beyond this limit, the oldest ids are evicted."""
 
 
 class TopicNames:
     """The names of one broker's topics.
 
     Args:
-        deferred: the replies that are applied before a name is learnt. They are older than the name.
+        deferred: the replies that are applied before a name is learnt, because these replies are older than the name.
 
     Attributes:
         by_id: the names by topic id. The dictionary is never replaced, so other objects may keep it.
@@ -43,7 +43,7 @@ class TopicNames:
             self.by_id.popitem(last=False)  # The oldest entry.
 
     def request(self, topic_ids: Iterable[UUID]) -> None:
-        """Has the reconciler ask the broker for the names of those topics whose names are not known."""
+        """Has the reconciler ask the broker for those topic names that are not known yet."""
         for topic_id in topic_ids:
             if topic_id not in self.by_id:
                 self._wanted[topic_id] = None
@@ -52,7 +52,7 @@ class TopicNames:
 
     @property
     def wanted(self) -> Set[UUID]:
-        """The topics whose names are to be asked for."""
+        """The topic ids for whose names the sidecar will ask the broker."""
         return self._wanted.keys()
 
     @property

@@ -3,10 +3,10 @@
 The module selects the answers, decides when a difference counts, and when a group that differed is trusted again. The
 comparison is in `verification_window` and `verification_diff`.
 
-The copy may be a moment behind the broker, so a first difference is not conclusive. The broker is asked again. The
-copy's own answer is recorded before that request, at each change of the group, and once the copy has had time to catch
-up. A field counts as different only if the copy never had the broker's value in this time. So a group that commits all
-the time can also be verified.
+The copy may lag the broker by a moment, so a first difference is not conclusive. The broker is asked again. The copy's
+own answer is recorded before that request, at each change of the group, and once the copy has had time to catch up. A
+field counts as different only if the copy never had the broker's value in this time. So a group that commits all the
+time can also be verified.
 
 A difference is logged once. The copy then learns the group again, and questions about the group go to the broker until
 both sides have agreed twice in a row.
@@ -47,24 +47,24 @@ MAX_CASES = 1000
 answers are sampled."""
 CASES_AT_ONCE = 100
 MAX_LOGGED_GROUPS = 3
-"""The maximum number of groups that the log names if several groups differ at once."""
+"""The maximum number of groups that the sidecar logs if several groups differ at once."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds until a group that differed is compared again: doubled while it differs, up to the second value."""
 RELOAD_SECONDS = 30.0
-"""The minimum number of seconds between two reloads of groups. For each group, the copy loads a partition of the log
-again. Groups that differ at the same time are reloaded together."""
+"""The minimum number of seconds between two reloads of groups. For each group, the copy loads a partition of
+`__consumer_offsets` again. Groups that differ at the same time are reloaded together."""
 IDLE_SECONDS = 60.0
 """Seconds without a request after which the connection is closed."""
 AGREEMENTS = 2
 """The number of comparisons in a row that must agree until a group is trusted again."""
 MAX_INCONCLUSIVE = 6
 """After this many comparisons in a row without a result, the group is trusted again, if the copy has learnt the group
-again. This takes about a minute. Without this limit, a group might stay distrusted forever. For example, the question
-may never get an answer again because its topic was deleted."""
+again. Six comparisons take about a minute. Without this limit, a group might stay distrusted forever. For example, the
+question may never get an answer again because its topic was deleted."""
 
 FindFallbackReason = Callable[[Struct, int, float], FallbackReason | None]
-"""Called with a request, its version, and a time in seconds since the epoch. Returns why the copy may not be used to
-answer the request, or None if the copy may be used."""
+"""Returns why the copy may not be used to answer a request, or None if the copy may be used. The arguments are the
+request, its version, and a time in seconds since the epoch."""
 
 
 Reload = Callable[[str], None]
@@ -72,7 +72,7 @@ Reload = Callable[[str], None]
 
 
 class TrustedGroups(ChangeCounter, Protocol):
-    """The part of the coordinator's copy that is needed here."""
+    """The part of the coordinator's copy that verification needs."""
 
     def distrust(self, group_id: str) -> None: ...
     def trust(self, group_id: str) -> None: ...
@@ -248,16 +248,19 @@ class Verifier:
         return Verification.DIFFERENT if found else Verification.INCONCLUSIVE
 
     def _is_left_to_broker(self, exchange: Exchange) -> bool:
-        """Whether the sidecar would not answer a question now, for example because the log lags behind.
+        """Whether the sidecar would leave a question to the broker now, for example because the copy lags.
 
-        A comparison that begins now may miss values, because the copy skips to the newest value when the log arrives.
+        A comparison that begins now may miss values, because the copy skips to the newest value when log records
+        arrive.
         """
         return self._find_fallback_reason(exchange.request, exchange.version, self._now()) is not None
 
     # Cases.
 
     def _open(self, exchange: Exchange, differences: Mapping[str, Difference]) -> None:
-        """Distrusts groups without an open case. Logs both sides of the first few, and the number of the others."""
+        """Distrusts groups without an open case. Logs both answers of the first few groups, and the number of the other
+        groups.
+        """
         key = exchange.request.KEY
         new = [group for group in differences if (group, key) not in self._cases]
         for group in new:
@@ -304,7 +307,7 @@ class Verifier:
                     case.reloaded = True
                     self._reload_at = trio.current_time() + RELOAD_SECONDS
         for case in cases:
-            self._copy.manager.distrust(case.group)  # Also after the copy has forgotten the group.
+            self._copy.manager.distrust(case.group)  # The last step, because a reload ends the distrust.
 
     def _close(self, cases: Sequence[_Case]) -> None:
         for case in cases:

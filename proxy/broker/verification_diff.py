@@ -1,10 +1,10 @@
 """Compares two replies to the same question, group by group.
 
-The module has no side effects and may run in a thread, because large replies take long.
+The module has no side effects and may run in a thread, because comparing large replies takes long.
 
 The comparison ignores the order of groups, members, topics and partitions, which a broker takes from hash tables. The
-comparison also ignores throttle times. It ignores a member's host if the sidecar's answer contains the client's true
-host, because the broker knows only the sidecar's host.
+comparison also ignores throttle times. If the sidecar's answer contains the clients' own hosts (true hosts), the
+comparison ignores hosts, because the broker knows only the sidecar's host.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ def compare(
 
     Args:
         request: the question.
-        version: its version.
+        version: the version of the question.
         ours: the sidecar's answer.
         theirs: the broker's answer.
         sees_all: whether the broker hides nothing from the sidecar's user. Otherwise a missing group or topic is no
@@ -88,11 +88,11 @@ def compare_over_window(
 ) -> Comparison:
     """Compares the broker's body with all answers of the sidecar within one window.
 
-    A field that did not change must have the same value at the broker. For a field that changed, the broker must have
-    one of its values. A number may also lie between two of them, since not every change was recorded.
+    A field that did not change must have the same value at the broker. If a field changed, the broker must have one of
+    the field's values. A number may also lie between two of these values, because not every change was recorded.
 
-    The arguments and exceptions are those of `compare`. `ours` contains the answers in the order of time. A difference
-    contains the sidecar's last answer.
+    The arguments and exceptions are the same as for `compare`. `ours` contains the answers in the order of time. A
+    difference contains the sidecar's last answer.
     """
     *earlier, last = (
         compare(request, version, each, theirs, sees_all=sees_all, true_hosts=true_hosts) for each in ours
@@ -148,7 +148,7 @@ def _by_group(request: Struct, reply: Any, ignored: Mapping[str, Any]) -> dict[s
 def _only_common_topics(ours: Any, theirs: Any) -> Difference:
     """Returns both sides with the topics that both contain.
 
-    A broker that is asked for all topics leaves out those that it hides.
+    A broker that is asked for all topics leaves out the topics that it hides.
     """
     if ours is None or theirs is None or not hasattr(ours, "topics"):
         return ours, theirs
@@ -205,7 +205,7 @@ def _error_codes(value: Any) -> Iterator[int]:
                 yield from _error_codes(found)
 
 
-# Text for the log.
+# Text for log lines.
 
 
 def format_difference(difference: Difference) -> tuple[dict[str, str], dict[str, str]]:

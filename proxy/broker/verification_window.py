@@ -33,11 +33,12 @@ MANY_GROUPS = 100
 
 Reply = Callable[[Struct, int, float], bytes | None]
 """Returns the part of the copy's answer after the correlation id, or None if the copy cannot answer. The arguments are
-a request, its version, and a time in seconds since the epoch. Does not check whether the copy may be used."""
+a request, its version, and a time in seconds since the epoch. The function does not check whether the copy may be
+used."""
 
 
 class ChangeCounter(Protocol):
-    """The part of a copy's groups that is needed here."""
+    """The part of a copy's groups that verification needs."""
 
     def changes_of(self, group_id: str) -> tuple[int, int]: ...
 
@@ -57,7 +58,7 @@ class ComparedCopy(Protocol):
 
 
 class ComparedAuthorization(Protocol):
-    """The part of the broker's authorization that is needed here."""
+    """The part of the broker's authorization that verification needs."""
 
     @property
     def may_have_authorizer(self) -> bool:
@@ -65,7 +66,7 @@ class ComparedAuthorization(Protocol):
 
 
 class ComparedSettings(Protocol):
-    """The part of the settings that is needed here."""
+    """The part of the settings that verification needs."""
 
     @property
     def true_hosts(self) -> bool:
@@ -96,7 +97,7 @@ class _Window:
 
     @property
     def max_kept_answers(self) -> int:
-        """How many answers are recorded before the last one."""
+        """How many answers are recorded before the last answer."""
         small = sum(map(len, self.ours)) <= MAX_INLINE_BYTES and len(self.changes) <= MANY_GROUPS
         return MAX_KEPT_ANSWERS if small else FEW_KEPT_ANSWERS
 

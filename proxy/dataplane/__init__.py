@@ -3,9 +3,9 @@
 The core (`session`, `framing`, `commands`, `outcomes`) does no I/O: a session receives bytes and returns commands.
 
 - `event_loop`, `poller`: share one thread with trio; wait for all sockets with one epoll
-- `connections`, `connection`: all connections, and one: read, ask the session, send
-- `endpoint_socket`, `delivered_closes`: one socket with its backlog, and splicing; closing without a reset
-- `tls_endpoint`, `tls_records`: one socket whose bytes are encrypted with TLS; where its records begin and end
+- `connections`, `connection`: serve all connections; read and send the bytes of one connection
+- `endpoint_socket`, `delivered_closes`: one socket with its backlog; closing a socket without a reset
+- `tls_endpoint`, `tls_records`: one socket with TLS; where TLS records begin and end
 - `session`: the order of requests and replies on one client connection
 - `framing`: where frames begin and end in a stream
 - `frame_editor`: changes the length and the end of a frame that passes

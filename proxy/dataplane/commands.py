@@ -18,7 +18,7 @@ class ToUpstream(NamedTuple):
 
 
 class ShutUpstream(NamedTuple):
-    """Shut down the sending side towards the broker after the pending bytes, because the client has closed its side."""
+    """Send the pending bytes to the broker, then shut down the sending side, because the client has closed its side."""
 
 
 class Close(NamedTuple):

@@ -3,8 +3,8 @@
 A ready socket is read once, and then the poller serves other sockets. Epoll is edge-triggered and reports new bytes
 once. A connection that leaves bytes unread must call `rearm`.
 
-A connection that has lately caused much work is read in the poller's turns. So clients that ask for little do not wait
-for the others.
+A connection that has lately caused much work is read only in turns of the poller (`Poller.add_turn`). So clients that
+ask for little do not wait for the others.
 
 While a peer does not accept bytes, the connection does not read the other side. So the backlog of a peer is at most
 about as large as one read.
@@ -86,7 +86,8 @@ class Connection:
         authentication_due: when the next check for authentication is due. Infinite if there is no timeout, or if the
             broker has admitted the client.
         client_hung_up: whether the client has closed its side. The client's socket may still contain unread bytes.
-        waits_for_turn: whether the connection waits for its turn. It is then neither idle nor slow.
+        waits_for_turn: whether the connection waits for a turn of the poller. During the wait, the connection counts as
+            active.
     """
 
     __slots__ = (
@@ -138,7 +139,7 @@ class Connection:
         self._held_back = False
         """Whether the client is not read because of the budget."""
         self._pause_counted = False
-        """Whether a limit was counted since the client was last read."""
+        """Whether a read pause was counted since the client was last read."""
         self.authentication_due = math.inf
         self.client_ended = False
         """Whether the end of the client's stream was read."""
@@ -151,9 +152,9 @@ class Connection:
         self.client_hung_up = False
         self.waits_for_turn = False
         self._client_events = 0
-        """The epoll events of the client's socket that wait for a turn."""
+        """The epoll events of the client's socket that are handled in the next turn of this connection."""
         self._upstream_events = 0
-        """The epoll events of the broker's socket that wait for a turn."""
+        """The epoll events of the broker's socket that are handled in the next turn of this connection."""
 
     # Called by the poller.
 
@@ -189,7 +190,7 @@ class Connection:
                     self._read_upstream(events)
             if wanted & EPOLLOUT and events & ~EPOLLIN and self.upstream.backlog:
                 self._flush_upstream()
-        except Exception:  # noqa: BLE001  As in client_ready.
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
             self.fail()
 
     def _wait_for_turn(self) -> None:
@@ -198,8 +199,8 @@ class Connection:
             self._poller.add_turn(self._take_turn)
 
     def _take_turn(self) -> None:
-        """Reads what waits on both sides, or serves requests that wait. If the state has changed and a side may not be
-        read now, the poller reports the side again as soon as it may be read.
+        """Serves requests that wait, and reads the sides that have waited for the turn. A side that may not be read now
+        is skipped, and the poller reports it again as soon as the side may be read.
         """
         client_events, self._client_events = self._client_events, 0
         upstream_events, self._upstream_events = self._upstream_events, 0
@@ -213,7 +214,7 @@ class Connection:
                 self._read_upstream(upstream_events)
             if client_events and self._is_open and self.client.interest & EPOLLIN:
                 self._read_client(client_events)
-        except Exception:  # noqa: BLE001  As in client_ready.
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
             self.fail()
 
     @property
@@ -226,7 +227,7 @@ class Connection:
         """
         try:
             self.execute(self.session.evict_held_request(self._poller.now, reason))
-        except Exception:  # noqa: BLE001  As in client_ready.
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
             self.fail()
 
     def fail(self) -> None:
@@ -248,7 +249,7 @@ class Connection:
         try:
             chunk = endpoint.read()
         except BlockingIOError:
-            # A part of a TLS record was read. The socket may contain the rest, or the end of the stream.
+            # A part of a TLS record was read. The socket may contain the rest of the record, or the end of the stream.
             self._read_on(endpoint, events)
             raise
         if chunk:
@@ -256,7 +257,7 @@ class Connection:
         return chunk
 
     def _read_on(self, endpoint: EndpointSocket, events: int) -> None:
-        """Makes sure that the bytes which the last read has left are read, and counts control records as work."""
+        """Makes sure that bytes which the last read has left are read later, and counts control records as work."""
         if endpoint.control_records:
             self.session.add_work(endpoint.control_records * CONTROL_RECORD_COST, self._poller.now)
         if endpoint.is_read_ahead:
@@ -302,7 +303,7 @@ class Connection:
                 self.receive_from_client(rest)
         except OSError as error:
             self.client_failed(error)
-        except Exception:  # noqa: BLE001  As in client_ready.
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
             self.fail()
 
     def receive_from_client(self, chunk: bytes) -> None:
@@ -436,7 +437,9 @@ class Connection:
             self._watch()
 
     def send_rest(self, endpoint: EndpointSocket, rest: bytes) -> None:
-        """Sends bytes that the outbox of the compiled fast path could not send. With TLS they are already encrypted."""
+        """Sends bytes that the outbox of the compiled fast path could not send. With TLS, these bytes are already
+        encrypted.
+        """
         try:
             endpoint.send_wire(rest)
         except OSError:
@@ -547,7 +550,7 @@ class Connection:
             self._watch()
 
     def _check_budget(self) -> bool:
-        """Finds out whether the client is held back. Returns whether the rest of a reply must wait for its turn."""
+        """Decides whether the budget holds the client back. Returns whether the rest of a reply must wait."""
         budget, session = self.shared.budget, self.session
         self._held_back = False
         if not budget.exceeded:
@@ -564,8 +567,8 @@ class Connection:
     def _count_pause(self) -> None:
         """Counts a read pause, if a limit is its reason.
 
-        A pause may begin for another reason, for example because requests wait for a turn. It is counted when the
-        client reaches a limit later.
+        A pause may begin for another reason, for example because requests wait for a turn. Such a pause is counted only
+        if the client reaches a limit later.
         """
         session = self.session
         if self._held_back:
@@ -579,8 +582,8 @@ class Connection:
         self.counters.read_pauses[reason] += 1
 
     def _watch_upstream(self, wanted: int) -> None:
-        # Epoll would report a closed broker connection in each round while the socket is not read. So the epoll does
-        # not watch the socket.
+        # While the socket is not read, epoll would report a closed broker connection in each round. So epoll does not
+        # watch a socket that is not read.
         poller, upstream = self._poller, self.upstream
         if not wanted:
             poller.pause(upstream.fd)
@@ -615,7 +618,7 @@ class Connection:
         """Accepts no further request, and closes the connection when the client has all replies.
 
         If the session does not parse the connection, or the client has closed its side, the connection closes after
-        `quiet` seconds without traffic, unless the client probably waits for a reply.
+        `quiet` seconds without traffic. The connection stays open while the client probably waits for a reply.
         """
         if self.close_reason:
             return
@@ -661,7 +664,7 @@ class Connection:
         self.counters.connection_closed(reason)
         try:
             self.session.close(self._poller.now)
-        except Exception:  # noqa: BLE001  As in client_ready.
+        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
             log.exception("a connection failed while it was closed", client=self.session.origin.client_host)
 
 

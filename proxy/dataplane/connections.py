@@ -51,8 +51,8 @@ class ConnectionManager:
         timeouts: how long a connection may be without traffic before it is closed.
         max_bytes: the maximum number of bytes that all connections hold.
         max_per_address: the maximum number of connections of one client address, or 0 for no limit.
-        batched: whether the small frames of one round leave in one system call. Needs the compiled fast path and a
-            kernel that allows io_uring.
+        batched: whether the small frames of one round of the poller leave in one system call. Needs the compiled fast
+            path and a kernel that allows io_uring.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class ConnectionManager:
                 await trio.lowlevel.checkpoint()
 
     def _sweep(self, left: list[int], now: float) -> None:
-        # Not inlined into `_sweep_forever`, whose local variables would keep the last connection in memory.
+        # This loop is not in `_sweep_forever`, because a local variable there would keep the last connection in memory.
         stalled = self._timeouts.stalled
         for connection in self._next_of(left):
             if connection.close_reason:

@@ -3,7 +3,7 @@
 If a socket is closed while it contains unread bytes, the kernel resets the connection (RFC 2525, 2.17). A client that
 pipelines requests would then see an error, and lose the replies that are still on their way. So the sending side is
 shut down first, and the socket is closed when the client's kernel has acknowledged all bytes and the end. Requests that
-arrive meanwhile are dropped. The broker has not received them.
+arrive meanwhile are dropped, and the broker does not get them.
 """
 
 import os
@@ -26,7 +26,8 @@ class DeliveredCloses:
     def __init__(self, poller: Poller) -> None:
         self._poller = poller
         self._waiting: dict[EndpointSocket, tuple[int, float]] = {}
-        """The number of unacknowledged bytes of each socket, and when the socket is closed if the number stays."""
+        """The number of unacknowledged bytes of each socket, and when the socket is closed if the number does not
+        shrink."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -49,7 +50,7 @@ class DeliveredCloses:
         endpoint.close()
 
     def sweep(self, now: float) -> None:
-        """Closes the sockets whose bytes were acknowledged, and those whose client reads no more."""
+        """Closes the sockets whose bytes were acknowledged, and the sockets whose client has stopped reading."""
         for endpoint, (last_count, deadline) in [*self._waiting.items()]:
             count = endpoint.unacknowledged_bytes
             if not count or (count >= last_count and now > deadline):

@@ -9,15 +9,15 @@ from select import EPOLLET, EPOLLIN, EPOLLRDHUP
 from typing import Final
 
 READ_EVENTS = EPOLLIN | EPOLLRDHUP | EPOLLET
-"""The epoll events of a socket that is read. Edge-triggered: epoll reports new bytes once and does not check sockets
-again before it sleeps. A caller that leaves bytes unread must re-arm the socket (decision 78)."""
+"""The epoll events of a socket that is read. With EPOLLET, epoll reports new bytes only once, and need not check each
+socket again before it sleeps. A caller that leaves bytes unread must re-arm the socket (decision 78)."""
 MAX_READ_BYTES = 524_288
 """The maximum number of bytes of one read. A smaller number costs more system calls and wakes broker and client more
 often. A larger number needs more memory for each peer that does not read (decision 78)."""
 SMALL_READ_BYTES: Final = 478
-"""The maximum number of bytes of one read from a peer that sends little. With the header of a bytes object, they fit
-into 512 bytes, which is the largest block of Python's own allocator. A larger block costs a call of malloc and free for
-each read."""
+"""The maximum number of bytes of one read from a peer that sends little. A bytes object of this size takes at most 512
+bytes with its header, which is the largest block of Python's own allocator. A larger block costs a call of malloc and
+free for each read."""
 SPLICE_BYTES = 262_144
 """The maximum number of bytes that the kernel moves at a time. A larger number saves no CPU and makes other connections
 wait longer. A smaller number costs more CPU (decision 48)."""
@@ -44,7 +44,7 @@ class EndpointSocket:
 
     Args:
         fd: the descriptor.
-        rest: bytes that were read from the socket before.
+        rest: bytes that were read from the socket already, for example during a handshake.
 
     Attributes:
         fd: the descriptor.
@@ -52,10 +52,11 @@ class EndpointSocket:
         interest: the epoll events that the poller reports.
         read_size: the maximum number of bytes of the next read.
         may_have_more: whether the last read may have left bytes in the socket.
-        is_plain: whether the socket has no TLS, so that the bytes on the wire are those of `read` and `send`.
+        is_plain: whether the socket has no TLS, so that the bytes of `read` and `send` are the bytes on the wire.
         is_read_ahead: whether bytes, or the end of the stream, were read from the socket and not returned yet. Epoll
             does not report them.
-        control_records: how many records the last read found that contain no bytes for the caller. Only with TLS.
+        control_records: how many TLS records of the last read contain no bytes for the caller. Without TLS the number
+            is 0.
     """
 
     __slots__ = (
@@ -108,7 +109,7 @@ class EndpointSocket:
         return chunk
 
     def read_rest(self) -> bytes:
-        """Returns the bytes that were read before the data path got the socket. They are returned once."""
+        """Returns the bytes that were read before the data path got the socket. A second call returns no bytes."""
         rest, self._rest = self._rest, b""
         return rest
 
@@ -121,7 +122,7 @@ class EndpointSocket:
         self.send_wire(data)
 
     def send_wire(self, data: bytes) -> None:
-        """Sends bytes as they are, although the socket may have TLS. See `send`."""
+        """Sends bytes without encrypting them, even if the socket has TLS. See `send`."""
         if self.backlog:
             self.backlog.append(memoryview(data))
             return

@@ -39,8 +39,8 @@ async def run_in_task(poller: Poller) -> None:
 
 
 def host(poller: Poller, program: Callable[..., Awaitable[T]], *args: Any) -> T:
-    """Runs a trio program as `trio.run` does, and rounds of the poller between trio's steps. Returns or raises what the
-    program does.
+    """Runs a trio program as `trio.run` does, and rounds of the poller between trio's steps. Returns what the program
+    returns, and raises what the program raises.
     """
     pending_calls: deque[Callable[[], object]] = deque()
     outcomes: list[Any] = []

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 
 class FrameEditError(Exception):
-    """The frame cannot be changed as it must be. A part of the frame was forwarded already."""
+    """A frame cannot be changed as required, and a part of the frame was forwarded already."""
 
 
 class FrameEditor(ABC):
@@ -18,13 +18,13 @@ class FrameEditor(ABC):
 
     @abstractmethod
     def length(self, length: bytes) -> bytes:
-        """Returns the length that replaces the frame's length. Called first."""
+        """Returns the length that replaces the frame's length. This method is called before `skip` and `edit`."""
 
     @abstractmethod
     def skip(self, buffer: bytes, start: int, end: int) -> int:
-        """Returns how many bytes from `start` pass unchanged. They need not have arrived yet.
+        """Returns how many bytes from `start` pass unchanged. These bytes need not have arrived yet.
 
-        Sets `tail_bytes` when the bytes after them are the frame's end. Returns 0 if the frame's end begins at `start`,
+        Sets `tail_bytes` when only the frame's end follows these bytes. Returns 0 if the frame's end begins at `start`,
         or if the bytes up to `end` are not enough to know.
 
         Raises:

@@ -1,7 +1,7 @@
 """Cuts a stream of length-prefixed frames into bytes to forward and frames to hold.
 
 This module decides where frames begin and end. The caller's `inspect` function decides once for each frame, from its
-first bytes, whether the frame is forwarded or held.
+first bytes, whether the frame is forwarded, edited or held.
 
 Neighbouring forwarded frames leave as one slice of the chunk in which they arrived. A long forwarded frame leaves piece
 by piece as it arrives. Only a held frame is collected until it is complete.
@@ -114,7 +114,7 @@ class FrameWalker:
         return self.next()
 
     def end(self) -> None:
-        """Drops the held bytes, and `inspect` so that the walker and its session form no reference cycle."""
+        """Drops the held bytes. Drops `inspect` too, so that the walker and its session form no reference cycle."""
         self._inspect = _inspect_nothing
         self.editor = None
         self._buffer, self._position = b"", 0
@@ -169,11 +169,12 @@ class FrameWalker:
     def push(self, chunk: bytes) -> None:
         """Adds a chunk that was read."""
         if not chunk:
-            return  # The buffer is perhaps long, and need not be copied.
+            return  # Without this return, a long buffer would be copied.
         held = self._buffer[self._position :]
         self._position = 0
         if self._held_size > len(self._parts) + len(held) + len(chunk):
-            # A long frame is being collected. A list of two-byte pieces would take 25 times the memory of the bytes.
+            # A long frame is being collected. A list of its pieces would take more memory: 25 times as much for pieces
+            # of two bytes.
             self._parts.extend(held)
             self._parts.extend(chunk)
             self._buffer = b""

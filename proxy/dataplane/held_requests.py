@@ -4,8 +4,8 @@ A connection announces the length of a frame before it sends the frame. The boun
 frames never take more memory than the bound allows. A frame counts until its request has its reply, which may take
 minutes for a request that follows a parked JoinGroup.
 
-If a new frame does not fit, the oldest frame of the client host with the most announced bytes is evicted. So each host
-can keep frames up to an equal share of the bound, whatever the other hosts announce.
+If a new frame does not fit, the oldest frame of the client host with the most announced bytes is evicted. The new frame
+counts as announced. So each host can keep frames up to an equal share of the bound, whatever the other hosts announce.
 """
 
 from collections import OrderedDict
@@ -16,8 +16,8 @@ from group_sidecar.proxy.runtime.addresses import network_of
 UNAUTHENTICATED_FRAME = 524_288
 """The bytes of the longest frame before authentication: the default of Kafka's `sasl.server.max.receive.size`."""
 SMALL_FRAME = 16_384
-"""The bytes of the longest frame that is always held. TCP may split any frame. 10,000 connections hold at most 160 MB
-of such frames."""
+"""The bytes of the longest frame that is always held, because TCP may split a frame of any size. 10,000 connections
+hold at most 160 MB of such frames."""
 UNAUTHENTICATED_SHARE = 8
 """The bound divided by this number is the bound for all connections that the broker has not admitted yet."""
 
@@ -63,7 +63,7 @@ class HeldRequests:
             self._evicted.pop(connection, None)
 
     def take_evicted(self) -> list[int]:
-        """Returns the connections that must drop their frames, each once."""
+        """Returns the connections that must drop their frames, without those that were returned before."""
         if not self._evicted:
             return []
         connections = list(self._evicted)

@@ -15,7 +15,7 @@ from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
 from group_sidecar.proxy.dataplane.framing import PASS, FrameAction
 
 OPAQUE = -1
-"""A number of raw SASL tokens that means: the connection is never parsed again."""
+"""Stands for an unknown number of raw SASL tokens. The connection is then never parsed again."""
 _numbers = count(1)
 
 
@@ -26,8 +26,8 @@ class Origin:
     Attributes:
         client_host: the client's IP address.
         number: identifies the connection in this process.
-        subject: the subject of the client's certificate, if TLS ends at the sidecar; None if there is no certificate. A
-            subject may be empty, and is then still the name of a user.
+        subject: the subject of the client's certificate, if TLS ends at the sidecar; None if there is no certificate.
+            An empty subject is also the name of a user.
         certificate: the number of the certificate with which the sidecar has connected to the broker; 0 without TLS.
             Without SASL, clients with the same number are one user to the broker.
         inet_address: the client's address as brokers return it, after a slash (Java's InetAddress without a name).
@@ -45,7 +45,7 @@ class Origin:
 
 @final
 class HangUp(NamedTuple):
-    """Close the connection when the client has the replies to all earlier requests. Do not forward or answer."""
+    """Close the connection when the client has the replies to all earlier requests. Do not forward the frame."""
 
     reason: CloseReason
 
@@ -84,7 +84,7 @@ class PendingReply(ABC):
 
         - HOLD: pass the frame to `reply` before it is forwarded.
         - COPY: forward the frame, and pass it to `reply` later.
-        - PEEK: forward the frame, and pass its first bytes to the `reply` of `peeked` later.
+        - PEEK: forward the frame, and later pass its first bytes to the `reply` of the object that `peeked` returns.
         - EDIT: change the frame with the `editor` while it is forwarded. A frame that has arrived whole is held.
         - PASS: forward the frame unread.
         - A HangUp: end the connection before any byte of the reply is forwarded.
@@ -92,9 +92,10 @@ class PendingReply(ABC):
 
     @abstractmethod
     def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """Handles the reply, and returns what the client gets. For a reply already forwarded the result is ignored.
+        """Handles the reply, and returns what the client gets.
 
-        The function may raise any exception. The caller then counts the reply as undecodable, and calls `unreadable`.
+        The caller ignores the result if the reply was already forwarded. The method may raise any exception. The caller
+        then counts the reply as undecodable, and calls `unreadable`.
 
         Args:
             frame: the frame without its length.
@@ -141,7 +142,7 @@ class PendingNotice(PendingReply):
         return PASS
 
     def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """See PendingReply. It is not called, because `classify_reply` returns PASS."""
+        """See PendingReply. This method is not called, because `classify_reply` returns PASS."""
         return UNCHANGED
 
     @abstractmethod
@@ -151,7 +152,7 @@ class PendingNotice(PendingReply):
 
 @final
 class CopiedRequest(NamedTuple):
-    """A request that was forwarded before it was decoded. It is decoded together with its reply.
+    """A request that was forwarded before it was decoded. The request is decoded together with its reply.
 
     Attributes:
         frame: the frame without its length.
@@ -168,7 +169,8 @@ Pending: TypeAlias = CopiedRequest | PendingReply
 """What the session keeps of a forwarded request until the reply arrives."""
 HeldOrForwarded: TypeAlias = Literal[FrameAction.HOLD] | HangUp | PendingReply | None
 """What happens to a request, decided from its first bytes. HOLD: collect the request, and decide when it is complete. A
-PendingReply: forward the request unread, and have its reply handled. None: forward the request and its reply unread."""
+PendingReply: forward the request unread, and have its reply handled. A HangUp: close the connection. None: forward the
+request and its reply unread."""
 Classified: TypeAlias = Literal[FrameAction.COPY] | HeldOrForwarded
 """Like `HeldOrForwarded`, or COPY: forward the request, and keep it as a `CopiedRequest`."""
 
@@ -193,7 +195,7 @@ class AnswerInOrder(NamedTuple):
     Attributes:
         make: called as make(now). Returns the whole reply frame, or another outcome for the request.
         inject: whole frames that are sent to the broker first, with their pending replies. `make` is called after these
-            replies were handled. The client does not get them.
+            replies were handled. The client does not get these replies.
     """
 
     make: Callable[[float], "bytes | RequestOutcome"]
@@ -253,13 +255,15 @@ class Dispatcher(Protocol):
         """Returns what happens to a complete held request."""
 
     def check_reply_size(self, api_key: int, size: int) -> FrameAction | HangUp:
-        """Returns HOLD for a reply that is always held, or a HangUp if the reply is too long."""
+        """Returns HOLD for the reply to an injected request or to a SaslHandshake, or a HangUp if the reply is too
+        long.
+        """
 
     def classify_reply(self, pending: Pending, size: int, now: float) -> FrameAction | HangUp:
         """Returns what to do with a reply's frame of `size` bytes. See `PendingReply.classify_reply`."""
 
     def reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> Reply:
-        """Handles a reply, and returns what the client gets. For a reply already forwarded the result is ignored."""
+        """Handles a reply, and returns what the client gets. The result is ignored if the reply was forwarded."""
 
     def editor(self, pending: Pending, size: int, origin: Origin, now: float) -> FrameEditor:
         """Returns the editor of a reply's frame of `size` bytes. Called after `classify_reply` has returned EDIT."""
@@ -271,10 +275,12 @@ class Dispatcher(Protocol):
         """Returns how many seconds the broker may take to reply, or 0 if unknown."""
 
     def defer_reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
-        """Queues a forwarded reply. The reply is handled before anyone reads state that the reply may change."""
+        """Queues a forwarded reply. The reply is handled before any part of the sidecar reads state that the reply may
+        change.
+        """
 
     def defer_reply_head(self, pending: Pending, head: bytes, origin: Origin, now: float) -> None:
-        """Queues the first bytes of a forwarded reply. They are handled as in `defer_reply`."""
+        """Queues the first bytes of a forwarded reply. These bytes are handled as `defer_reply` says."""
 
     def gone(self, pending: Sequence[Pending], origin: Origin, now: float) -> None:
         """Notes that a client's connection has ended, and that the `pending` replies will not arrive."""

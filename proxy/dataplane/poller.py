@@ -1,8 +1,8 @@
 """Waits for the sockets of clients and brokers with one epoll, and calls their callbacks.
 
 Callbacks move bytes without a task, a lock or a stream object. Slow and rare work runs in ordinary trio tasks. A round
-serves at most `MAX_EVENTS_PER_ROUND` sockets, each once. A connection that causes much work asks for turns. The rounds
-share out these turns in order, for about `TURNS_SECONDS` in each round, so that the other sockets do not wait.
+serves at most `MAX_EVENTS_PER_ROUND` sockets, each once. A connection that causes much work asks for a turn, which is
+one call. Each round makes the next of these calls, for about `TURNS_SECONDS`, so that the other sockets do not wait.
 """
 
 from collections import deque
@@ -89,7 +89,7 @@ class Poller:
         self._deferred_calls.append(call)
 
     def add_turn(self, call: Callable[[], None]) -> None:
-        """Makes a call when its turn has come. The call must not raise."""
+        """Adds a call that is made in one of the next rounds, after all calls added before. The call must not raise."""
         self._turns.append(call)
 
     def forget(self, fd: int) -> None:
@@ -143,7 +143,8 @@ class Poller:
         return runs_deferred
 
     def take_turns(self) -> None:
-        """Makes the calls of `add_turn` in order, until they have taken TURNS_SECONDS. Makes at least one of them.
+        """Makes the calls of `add_turn` in order, until they have taken TURNS_SECONDS. Makes at least one call, if any
+        waits.
 
         The time of each turn includes the deferred calls.
         """

@@ -1,7 +1,7 @@
 """The protocol state of one client connection and its broker connection, without sockets.
 
-A session matches replies to requests, decides when a local answer may be computed, and decides which bytes pass
-without being parsed. It knows no groups, policies or sockets. The dispatcher (`Dispatcher`) knows what a frame means.
+A session matches replies to requests, decides when a local answer may be computed, and decides which bytes pass without
+being parsed. A session knows no groups, policies or sockets. The dispatcher (`Dispatcher`) knows what a frame means.
 The connection (`connection.py`) executes the commands that the session returns.
 
 Rules:
@@ -66,12 +66,13 @@ ANSWER_BYTES_PER_TURN: Final = 65_536
 """After this much work the session pauses, until the client has accepted the answers and other connections had their
 turn. Work is counted in bytes: the bytes of local answers, and the costs below for each decoded request and reply."""
 MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
-"""A connection that has lately caused more work than this is read in turns, so that clients that cause little work are
-served first. If one chunk causes this much work, its remaining replies wait for a turn. Its requests wait too, from the
-first one on that is forwarded and decoded later (COPY)."""
+"""A connection that has lately caused more work than this is read only in turns of the poller (`Poller.add_turn`), so
+that clients that cause little work are served first. When the replies in one chunk have caused this much work, the
+chunk's remaining replies wait for a turn. The chunk's requests wait from the first request on that would be forwarded
+and decoded later (COPY)."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
-Heartbeats with their replies. A client that causes less is never read in turns, not even while the sidecar is
+Heartbeats with their replies. A client that causes less work is never read in turns, not even while the sidecar is
 overloaded."""
 MAX_COUNTED_WORK: Final = 131_072
 """More work is not counted, so that a connection is read in turns for at most two seconds after its last work."""
@@ -85,13 +86,13 @@ DEFERRED_COST, DEFERRED_BYTE_COST = 512, 4
 """Like REQUEST_COST and BYTE_COST, for a request or a reply that is decoded later, together with others. A Heartbeat
 with its reply takes 3 us, and a commit of 100 partitions 120 us (`python -m benchmarks.group_traffic`)."""
 FETCH_INSPECTION_SECONDS: Final = 1.0
-"""After a Fetch reply was inspected, the connection's new Fetch requests and their replies pass unread for this many
-seconds, because Fetch replies are the bulk of all bytes. They do not pass if the dispatcher must classify all requests.
+"""For this many seconds after a Fetch reply was inspected, the connection's new Fetch requests and their replies pass
+unread. Fetch replies are the bulk of all bytes. If the dispatcher must classify all requests, each Fetch is classified.
 """
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
 RECORD_APIS: Final = frozenset({FETCH, int(ApiKey.SHARE_FETCH), int(ApiKey.SHARE_ACKNOWLEDGE)})
-"""APIs whose replies may be held as a whole, although only their ends are decoded."""
+"""APIs of which a gateway decodes only the replies' ends. A held reply of these APIs counts as DEFERRED_COST."""
 SASL_HANDSHAKE: Final = int(ApiKey.SASL_HANDSHAKE)
 RAW_TOKEN: Final = -1
 """Stands for the API key of a raw SASL token, which has no header."""
@@ -101,9 +102,9 @@ _unpack_request: Final = REQUEST_HEAD.unpack_from
 _unpack_reply: Final = REPLY_HEAD.unpack_from
 
 _InFlight = tuple[int, int, float, Pending | None, bool, int]
-"""An in-flight request: its correlation id, its API key, the time at which it arrived, the pending reply or None if the
-reply passes unread, whether the request was injected, and how many bytes are kept until the reply. A plain tuple is
-faster than a NamedTuple, and every request that passes needs one."""
+"""An in-flight request. The items are: its correlation id, its API key, the time of its arrival, its pending reply
+(None if the reply passes unread), whether it was injected, and how many bytes are kept until the reply. A plain tuple
+is faster than a NamedTuple, and every request that passes needs one."""
 
 
 class SessionLimits(NamedTuple):
@@ -146,7 +147,8 @@ class Session:
         paused: whether requests or replies wait in a buffer, until the client has accepted all bytes and other
             connections had their turn. `resume` ends the pause.
         replies_wait: whether replies wait in a buffer. The broker must not be read then.
-        takes_turns: whether the connection has lately caused so much work that its sockets are read in turns.
+        takes_turns: whether the connection has lately caused so much work that its sockets are read only in turns of
+            the poller.
         max_in_flight: the maximum number of in-flight requests.
         has_passed_reply: whether a reply has passed unread. The broker sends no such reply before authentication.
     """
@@ -178,7 +180,7 @@ class Session:
         self._tokens = RawSaslTokens(self._requests, self._replies)
         self._tls = TlsDetection()
         self._client_ended = False
-        self._client_fault: CloseReason | None = None  # Why the connection ends after the last reply in flight.
+        self._client_fault: CloseReason | None = None  # Why the connection ends after the last reply.
         self._close_reason: CloseReason | None = None
         self._closed = False
         self._stopping = False
@@ -204,7 +206,7 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no reply is in flight, and the connection does not end because of a fault of the client."""
+        """Whether no request is in flight, and the connection does not end because of a fault of the client."""
         return self._has_no_in_flight and self._client_fault is None
 
     @property
@@ -225,8 +227,8 @@ class Session:
     def is_too_slow(self, now: float, seconds: float, *, flowing: bool) -> bool:
         """Returns whether the held request arrives too slowly.
 
-        A request has `seconds` of grace. For each second after these, MIN_REQUEST_BYTES_PER_SECOND must have arrived.
-        `flowing`: whether both sides are read. If not, the grace starts again.
+        A request has a grace of `seconds`. For each second after the grace, MIN_REQUEST_BYTES_PER_SECOND must have
+        arrived. `flowing`: whether both sides are read. If not, the grace starts again.
         """
         if self._held_since is None:
             return False
@@ -260,7 +262,7 @@ class Session:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes this session holds, for the metric."""
+        """How many bytes this session holds."""
         return self._requests.held_bytes + self._replies.held_bytes + self.kept_bytes
 
     @property
@@ -470,7 +472,9 @@ class Session:
         self.can_use_fast_path = self.can_use_fast_path and not self.takes_turns
 
     def _count_work(self) -> None:
-        """Adds the work of this turn to the recent work, and decides whether the connection is read in turns."""
+        """Adds the work since the last call to the recent work, and decides whether the connection is read only in
+        turns.
+        """
         forgotten = (self._now - self._recent_work_at) * FORGOTTEN_WORK_PER_SECOND
         recent_work = max(0.0, self._recent_work - forgotten) + self._answer_bytes
         self._recent_work, self._recent_work_at = min(recent_work, MAX_COUNTED_WORK), self._now
@@ -526,7 +530,7 @@ class Session:
         return self._commands()
 
     def _pause_if_enough(self) -> None:
-        """Pauses if this turn's work has reached ANSWER_BYTES_PER_TURN and more requests wait."""
+        """Pauses if the work since the last count has reached ANSWER_BYTES_PER_TURN and more requests wait."""
         if self._answer_bytes >= ANSWER_BYTES_PER_TURN and self._requests.has_more:
             self.paused = True
 
@@ -543,12 +547,13 @@ class Session:
         if cut:
             self._client_fault = CloseReason.TRUNCATED_FRAME
         if not cut or self._requests.passing:
-            # The broker never replies to a request that was forwarded in part. It must learn that no more bytes follow.
+            # The broker never replies to a request that was forwarded in part. The broker must learn that no more bytes
+            # follow.
             self._out.append(ShutUpstream())
 
     def _look_at_request(self, buffer: bytes, start: int, end: int) -> FrameAction:
         if self._tokens.tokens_left or not self.has_room:
-            # One read may contain thousands of requests. Those beyond the limits wait in the buffer.
+            # One read may contain thousands of requests. The requests beyond the limits wait in the buffer.
             return self._look_at_token() if self.has_room else NEED_MORE
         size, key, version, correlation = _unpack_request(buffer, start)
         if key == PRODUCE:
@@ -708,7 +713,7 @@ class Session:
             self._replies.editor = self.dispatcher.editor(pending, size, self.origin, self._now)
             return EDIT
         elif action is EDIT:
-            return HOLD  # The whole reply has arrived, and need not be held any longer.
+            return HOLD  # The whole reply has arrived, so it is changed at once.
         elif action is not PASS:
             return self._hold_reply(action)
         return PASS

@@ -1,6 +1,6 @@
 """Recognizes TLS on a port where plain Kafka is expected.
 
-A Kafka frame begins with its length. The first bytes of a TLS handshake, read as a length, mean 369 MB or more.
+A Kafka frame begins with its length. A TLS handshake begins with bytes that would be a length of 369 MB or more.
 `TlsDetection` waits for the broker's first bytes, which confirm that the broker speaks TLS.
 """
 

@@ -25,7 +25,8 @@ MAX_REPLY_BYTES: Final = 1_024
 updates. Without this bound, a peer could make the sidecar keep any number of replies."""
 
 _plain: Final = bytearray(MAX_READ_BYTES + RECORD_BYTES)
-"""All connections share the buffer of decrypted bytes. It has room for one read and the record that it completes."""
+"""All connections share this buffer of decrypted bytes. The buffer has room for one read and the record that the read
+completes."""
 _view: Final = memoryview(_plain)
 
 
@@ -50,7 +51,7 @@ class TlsState(NamedTuple):
 class TlsEndpoint(EndpointSocket):
     """One socket with TLS, as a non-blocking descriptor.
 
-    `read` and `send` take plain bytes. The backlog consists of encrypted bytes.
+    `read` returns plain bytes, and `send` takes plain bytes. The backlog consists of encrypted bytes.
     """
 
     __slots__ = ("_chunk", "_ended", "_incoming", "_outgoing", "_position", "_records", "_tls")
@@ -75,8 +76,8 @@ class TlsEndpoint(EndpointSocket):
     def read(self) -> bytes:
         """See EndpointSocket. Raises ssl.SSLError, which is an OSError, if the peer breaks TLS.
 
-        After a read, OpenSSL may have bytes of its own to send, such as an alert. They are sent with the next records
-        or at `close`.
+        After a read, OpenSSL may have bytes of its own to send, such as an alert. These bytes are sent with the next
+        records or at `close`.
         """
         self.control_records = 0
         had_ended = self._ended
@@ -84,7 +85,7 @@ class TlsEndpoint(EndpointSocket):
             self._chunk, self._position, self.is_read_ahead = b"", 0, False
             return b""
         if self.is_read_ahead:
-            self.may_have_more = True  # Epoll may have reported later bytes of the socket before.
+            self.may_have_more = True  # Epoll does not report the bytes that the socket may still have.
         else:
             self._chunk, self._position = super().read(), 0
         count = self._decrypt_next()
@@ -153,12 +154,12 @@ class TlsEndpoint(EndpointSocket):
         return self._outgoing.read()
 
     def shut(self) -> None:
-        """See EndpointSocket. Ends TLS first."""
+        """See EndpointSocket. Sends the end of TLS first."""
         self._end_tls()
         super().shut()
 
     def close(self) -> None:
-        """See EndpointSocket. Ends TLS first, if the peer has accepted all earlier bytes."""
+        """See EndpointSocket. Sends the end of TLS first, if the peer has accepted all earlier bytes."""
         if not self.backlog:
             self._end_tls()
         super().close()

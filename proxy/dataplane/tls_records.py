@@ -3,7 +3,7 @@
 from typing import Final
 
 HEADER_BYTES: Final = 5
-"""The size of a record's header. Its last two bytes are the length of what follows."""
+"""The size of a record's header. The header's last two bytes are the length of the bytes that follow the header."""
 LENGTH_AT: Final = 3
 
 
@@ -24,7 +24,7 @@ class RecordWalker:
     def walk(self, data: bytes, start: int, max_records: int) -> int:
         """Walks from `start` to the end of `max_records` records, or to the end of the data. Returns the position.
 
-        The bytes from `start` on must follow those over which the last call has walked.
+        The bytes from `start` on must follow the bytes over which the last call has walked.
         """
         position, size, ended = start, len(data), 0
         seen, left = self._header_seen, self._body_left

@@ -8,15 +8,16 @@ The session calls this package and gets an outcome. The package uses neither tri
 Handlers, each with the pending replies that it creates:
 
 - `group_requests`: requests about groups; `pending_exchange` handles the replies
-- `fetches`, `rule_changes`, `sasl`: Fetch; requests that may change rights; SASL handshakes and tokens
+- `fetches`, `rule_changes`, `sasl`: Fetch; requests that may change clients' rights; SASL handshakes and tokens
 - `unread_apis`: other requests that change groups or offsets; `undecoded_writes` handles the replies
 - `rewritten_replies`, `find_coordinator`: requests that are forwarded unread; their replies are changed
 
 What the handlers use:
 
 - `observer`: applies requests and replies to the copy of the coordinator
-- `local_answers`: decides whether to answer a question here; `reply_builder` encodes the answer, `reply_cache` keeps it
-- `fallback_reasons`, `broker_questions`: why a question is left to the broker, and how the broker is asked
+- `local_answers`: decides whether the sidecar answers a question; `reply_builder` encodes the answer, `reply_cache`
+  keeps it
+- `fallback_reasons`, `broker_questions`: why a question is left to the broker; forwards or translates the question
 - `decode_limits`: limits the elements of a decoded message, and the size of an answer
 - `enforcement`: asks the policies; `error_replies` builds a refusal, `partial_commit` removes refused partitions
 - `group_read_access`: asks the broker whether a joining client may read its group

@@ -1,7 +1,7 @@
 """Defines the base classes of the handlers, which decide what happens to the requests of an API.
 
-`api_table` maps each API to its handler. The dispatcher calls the handler of a request's API key. A handler that wants
-to handle the reply returns a subclass of `PendingReply`.
+`api_table` maps each API to its handler. The dispatcher calls the handler of a request's API key. To handle the reply
+too, a handler returns an object of a subclass of `PendingReply`.
 """
 
 from abc import ABC, abstractmethod
@@ -62,10 +62,10 @@ class DecodingParts(NamedTuple):
 
 
 class DecodingHandler(ApiHandler):
-    """Decodes the requests that were held. It fails open: a request that cannot be decoded is forwarded.
+    """Decodes the requests that were held. The handler fails open: it forwards a request that cannot be decoded.
 
-    The connection is closed instead if the sidecar added the request's version, or if a policy is enforced and the
-    request has too many elements.
+    The connection is closed instead if only the sidecar supports the request's version (`added_versions`), or if a
+    policy is enforced and the request has too many elements.
     """
 
     def __init__(self, action: FrameAction, parts: DecodingParts) -> None:

@@ -37,8 +37,8 @@ from group_sidecar.proxy.handlers.sasl import SASL_APIS, SaslRequests
 from group_sidecar.proxy.handlers.unread_apis import NamedGroupWrites, TopicDeletions
 
 DEFERRED_APIS = exchange_events.GROUP_API_KEYS - exchange_events.REQUEST_EVENT_KEYS - LOCAL_APIS
-"""APIs whose requests and replies are forwarded first and decoded afterwards, unless a policy judges the requests. A
-question, or a request that itself leads to events, is decoded before it is forwarded."""
+"""APIs whose requests and replies are forwarded first and decoded afterwards, unless a policy judges the requests.
+Questions, and requests whose sending is an event for the copy, are decoded before they are forwarded."""
 
 _Rows = Iterator[tuple[Iterable[int], ApiHandler]]
 """Handlers, each with the API keys that it handles."""
@@ -49,7 +49,7 @@ class ApiTable:
 
     Args:
         state: what is known of the broker.
-        access: the access of the listener's clients.
+        access: what the broker shows to the listener's clients.
         reply_builder: builds local answers; all listeners of the broker share it.
         disconnector: logs the connections that must be closed.
 

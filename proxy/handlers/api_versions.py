@@ -1,4 +1,4 @@
-"""Builds the ApiVersions replies that clients get from those of the broker.
+"""Builds the ApiVersions replies that clients get from the broker's ApiVersions replies.
 
 Versions that the sidecar cannot decode are removed, and versions that it translates are added (`added_versions`). The
 built replies are cached, because every connection asks and a broker's reply is the same until the broker is upgraded.
@@ -49,7 +49,7 @@ class ApiVersionsReplies:
         decoded: the API keys that the sidecar decodes.
         versions: learns what the broker offers.
         access: whether the broker may have an authorizer.
-        settings: whether questions are answered here.
+        settings: whether the sidecar answers questions itself.
         gateway: whether the sidecar is a gateway.
         kip40: whether GroupMetadata requests of KIP-40's draft are answered.
     """
@@ -116,8 +116,8 @@ class ApiVersionsReplies:
     def unsupported(self, number: int, refused: int) -> bytes:
         """Returns the whole frame that answers an unsupported version of ApiVersions.
 
-        A broker gives the same answer (``ApiVersionsRequest.getErrorResponse`` of Kafka). It lists the supported
-        versions of ApiVersions, all below the refused one.
+        A broker gives the same answer (``ApiVersionsRequest.getErrorResponse`` of Kafka). The answer lists the
+        supported versions of ApiVersions, which are all lower than the refused version.
 
         Args:
             number: the request's correlation id.
@@ -137,7 +137,7 @@ class ApiVersionsReplies:
         return self._settings.enabled and not self._access.may_have_authorizer
 
     def _build(self, version: int, frame: bytes) -> _CachedReply:
-        # A broker that does not know the version answers in v0. Such a reply begins with this error.
+        # A broker that does not know the version answers in v0, and the reply begins with UNSUPPORTED_VERSION.
         if frame[4:6] == _UNSUPPORTED:
             version = 0
         reply, beyond = decode_start(ApiVersionsResponse, version, split_reply(frame, flexible=False))
@@ -167,7 +167,7 @@ def offered_api_versions(
         decoded: the APIs that the sidecar decodes.
         added: the versions that the sidecar adds to the broker's APIs (`added_versions`).
         gateway: whether the sidecar is a gateway.
-        serve: whether to add those of the `SERVED_APIS` that the broker lacks.
+        serve: whether to add the `SERVED_APIS` that the broker lacks.
     """
     if gateway:
         passing = (v for v in reply.api_keys if v.min_version <= GATEWAY_VERSIONS.get(v.api_key, -1))

@@ -47,7 +47,9 @@ class BrokerQuestions:
         self._traffic = traffic
 
     def is_translated(self, exchange: Exchange) -> bool:
-        """Whether only the sidecar supports this version. The broker would close the connection for such a request."""
+        """Whether only the sidecar supports this version. For a request in such a version, the broker would close the
+        connection.
+        """
         return self._versions.is_added_version(exchange.request.KEY, exchange.version)
 
     def ask(self, exchange: Exchange, header: RequestHeader, now: float) -> RequestOutcome:
@@ -68,6 +70,6 @@ class BrokerQuestions:
             and not self._authorization.may_have_authorizer
             and not manager.learns_from_listings
         ):
-            return Pass()  # Nothing is learnt, and decoding a list of 100,000 groups takes 0.1 s.
+            return Pass()  # The copy learns nothing, and decoding a list of 100,000 groups takes 0.1 s.
         as_of = {group: manager.changes_of(group) for group in groups_of(exchange.request, exchange.version)}
         return Forward(self._replies.pending(replace(exchange, as_of=as_of, note_count=manager.note_count)))

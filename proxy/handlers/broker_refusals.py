@@ -1,6 +1,6 @@
 """Counts the requests that the broker itself refuses by the same rules as the policies.
 
-The refusals are found in the broker's replies, so refusals by the sidecar are not counted here.
+The refusals are found in the broker's replies, so this module does not count refusals by the sidecar.
 """
 
 from collections.abc import Iterable

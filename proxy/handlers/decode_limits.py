@@ -20,8 +20,8 @@ JUDGED_COMMIT_TIMES = 7
 """A commit that a policy judges may have this many times as many elements: 21,000 by default, decoded in about 20 ms.
 Kafka accepts about 15,000 partitions in a commit, because `max.message.bytes` limits the batch of their records."""
 JUDGED_TIMES = 2
-"""The same factor for any other request that a policy judges. If the policy is enforced, the sidecar closes the
-connection of a request with more elements."""
+"""Another request than a commit may have this many times as many elements if a policy judges the request. If the policy
+is enforced, the sidecar closes the connection of a request with more elements."""
 COMMITS = frozenset({int(ApiKey.OFFSET_COMMIT), int(ApiKey.TXN_OFFSET_COMMIT)})
 _REQUESTS = {
     int(ApiKey.LEAVE_GROUP): 10,
@@ -45,7 +45,8 @@ the wire has shown. The last is the number of offsets from the log that cost one
 MANY_LOGGED = 200
 """If the log has more offsets of a group than this, the costs of their topics are added."""
 DESCRIBED_COST, MEMBER_COST = 6, 3
-"""Costs of a description in microseconds: for a group and for each member."""
+"""Costs of a description in microseconds: for a group, and for each member. In a KIP-848 group, each assigned partition
+and each target partition costs as much as a member."""
 
 
 class DecodeLimits:
@@ -55,7 +56,7 @@ class DecodeLimits:
         self._max_elements = max_elements
 
     def request(self, api_key: int, *, judged: bool = False) -> int:
-        """Returns the maximum number of elements of a request; more if a policy judges the request (`judged`)."""
+        """Returns the maximum number of elements of a request. The number is larger if a policy judges the request."""
         times = (JUDGED_COMMIT_TIMES if api_key in COMMITS else JUDGED_TIMES) if judged else 1
         return max(1, times * self._max_elements // _REQUESTS.get(api_key, 1))
 
@@ -64,11 +65,11 @@ class DecodeLimits:
         return max(1, self._max_elements // _REPLIES.get(api_key, 1))
 
     def allows_question(self, request: Struct) -> bool:
-        """Whether a question names few enough groups to be answered here. Only OffsetFetch is limited."""
+        """Whether a question names few enough groups for a local answer. Only OffsetFetch is limited."""
         return not isinstance(request, OffsetFetchRequest) or GROUP_COST * len(request.groups) <= self._max_elements
 
     def allows_answer(self, request: Struct, version: int, manager: GroupMetadataManager, now: float) -> bool:
-        """Whether an answer is cheap enough to be built here. A cost of 1 us equals one element of a commit."""
+        """Whether a local answer is cheap enough to be built. A cost of 1 us equals one element of a commit."""
         if isinstance(request, OffsetFetchRequest):
             return _fetch_cost(request, version, manager, now, self._max_elements) <= self._max_elements
         if isinstance(request, DescribeGroupsRequest):

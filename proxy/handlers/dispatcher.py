@@ -106,14 +106,18 @@ class BrokerDispatcher(DeferredReplyHandler):
         return self._handlers[api_key].classify(api_key, api_version, size)
 
     def _may_pass(self, api_key: int, api_version: int) -> bool:
-        """Whether a gateway can decode the reply. The sidecar answers unknown versions of ApiVersions."""
+        """Whether a gateway accepts a request. `GATEWAY_VERSIONS` has the versions whose replies are safe to forward.
+
+        The sidecar itself answers unknown versions of ApiVersions.
+        """
         assert self._passable is not None
         return 0 <= api_version <= self._passable.get(api_key, -1) or api_key == _API_VERSIONS
 
     def _kafka_0_9_outcome(self, api_key: int, api_version: int) -> HeldOrForwarded:
         """Returns the outcome of a request that Kafka 0.9 would ignore; None for any other request.
 
-        The sidecar answers ApiVersions itself. It closes the connection for other requests, as later brokers do.
+        The sidecar answers ApiVersions itself. For other requests the sidecar closes the connection, as later brokers
+        do.
         """
         if api_key == _API_VERSIONS:
             return HOLD
@@ -169,7 +173,9 @@ class BrokerDispatcher(DeferredReplyHandler):
     def _outcome_if_not_held(
         self, api_key: int, api_version: int, origin: Origin, reason: CloseReason
     ) -> HangUp | PendingReply | None:
-        """Returns the outcome for a request that may not be held. `reason`: why its connection closes, if it must."""
+        """Returns the outcome for a request that may not be held. `reason`: the reason if the connection must be
+        closed.
+        """
         handler = self._handlers[api_key]
         if handler.must_be_decoded(api_key, api_version):
             return self._disconnector.close_for(reason, api_key, _NOT_HELD_CAUSES[reason], origin)
@@ -268,10 +274,10 @@ class BrokerDispatcher(DeferredReplyHandler):
         return CloseReason.TLS_TO_GATEWAY if gateway else None
 
     def _report_tls(self, host: str, outcome: str) -> None:
-        """Logs the first TLS connection of each host, so a probe from one host does not hide a client on another host.
+        """Logs the first TLS connection of each host, for at most MAX_REPORTED_TLS_HOSTS hosts.
 
-        TLS connections may pass unread on purpose. So each host is logged only once, and the number of hosts is
-        bounded. The metric counts all connections.
+        Each host has a line, so that the line of a probe on one host does not hide a client on another host. Later
+        connections of a host are only counted, because TLS connections may pass unread on purpose.
         """
         hosts = self._reported_tls_hosts
         if host in hosts or len(hosts) >= MAX_REPORTED_TLS_HOSTS:
@@ -293,7 +299,7 @@ class BrokerDispatcher(DeferredReplyHandler):
         self._observer.gone(origin)
 
     def apply_lost_requests(self) -> bool:
-        """Handles the next slice of the lost requests. Returns whether more of them wait."""
+        """Handles the next slice of the lost requests. Returns whether more lost requests wait."""
         with CollectionPaused():
             for pending, at in self._lost_requests.take():
                 self._pending_reply(pending).lost(at)

@@ -65,7 +65,7 @@ class Enforcement:
         policies: the policies in force.
         copy: the copy of the broker's group coordinator.
         versions: the versions that the broker offers.
-        read_access: whether a client may join a group.
+        read_access: whether the broker lets a client read a group, which a join requires.
         replies: handles the replies to requests that are forwarded.
         traffic: counts the verdicts.
     """
@@ -90,8 +90,9 @@ class Enforcement:
     def decide(self, exchange: Exchange, header: RequestHeader, origin: Origin, now: float) -> RequestOutcome:
         """Returns what happens to a request.
 
-        If the verdict depends on the group, the policies judge when the request's turn comes. An earlier request of the
-        connection may make room in the group, and the broker handles one request of a connection at a time.
+        If the verdict depends on the group, the policies judge when all earlier requests of the connection have their
+        replies. An earlier request may make room in the group, and the broker handles one request of a connection at a
+        time.
         """
         policies = self._policies.policies_for(exchange.request.KEY)
         if not policies:
@@ -104,7 +105,7 @@ class Enforcement:
         )
 
     def gone(self, origin: Origin) -> None:
-        """Forgets the waits of a client whose connection has ended."""
+        """Forgets how long the client of a connection that has ended was asked to wait."""
         self._throttle_backoff.gone(origin.number)
 
     def _forward(self, exchange: Exchange, now: float) -> Forward:
@@ -132,7 +133,7 @@ class Enforcement:
         self._copy.refresh(case.group_id, now)
         group = self._copy.manager.view_with_occupancy(case.group_id, self._copy.epoch(now))
         if self._versions.lacks_api(DescribeGroupsRequest.KEY):
-            # Such a broker would close the connection for DescribeGroups, so the copy alone decides.
+            # A broker without DescribeGroups cannot confirm the group's size, so the copy alone decides.
             group = replace(group, occupancy=replace(group.occupancy, certain=True))
         exchange = case.exchange
         policies = self._policies.policies_for(exchange.request.KEY)
@@ -159,8 +160,9 @@ class Enforcement:
     def _refuse_or_end(self, refusal: Refusal, case: _Case, now: float) -> RequestOutcome:
         """Returns the outcome of a refused request.
 
-        The rest of a commit is encoded again. A client id that is not UTF-8 may then be too long. In that case the
-        connection is closed, because a refused request must not pass.
+        If a policy refuses some partitions of a commit, the sidecar encodes the commit again without these partitions.
+        A client id that is not UTF-8 may become too long. The connection is then closed, because a refused request must
+        not pass.
         """
         try:
             return self._refuse(refusal, case, now)
@@ -195,7 +197,7 @@ class Enforcement:
     # Requests that the sidecar sends on the client's connection, before the client's request or in its place.
 
     def _description(self, case: _Case, now: float) -> tuple[bytes, PendingReply]:
-        """Returns the request to describe the group, and its pending reply. The broker authorizes it as the client."""
+        """Returns the request to describe the group, and its pending reply. The broker checks the client's rights."""
         request = DescribeGroupsRequest(groups=(case.group_id,))
         exchange = replace(
             case.exchange,

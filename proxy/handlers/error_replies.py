@@ -13,7 +13,8 @@ from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.schema import Array, Struct, field_specs
 
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 100, 30_000
-"""Milliseconds: the wait after the second refusal in a row, which doubles with each further one, and its maximum."""
+"""The wait after the second refusal in a row, and the maximum wait, in milliseconds. Each further refusal doubles the
+wait."""
 BACKOFF_RESET_SECONDS = 60.0
 """If a wait ended longer ago than this, the next refusal counts as the first in a row."""
 MAX_GROUPS_PER_CONNECTION = 100

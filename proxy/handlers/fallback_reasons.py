@@ -1,4 +1,4 @@
-"""Decides why a question about groups is left to the broker.
+"""Decides whether a question about groups is left to the broker, and returns the reason.
 
 `FallbackReasons` combines the reasons that apply to all groups with those of the groups themselves
 (`coordinator.answer_requirements`).
@@ -29,7 +29,7 @@ class FallbackReasons:
         copy: the copy of the broker's group coordinator.
         versions: which versions the broker and the sidecar offer.
         access: what a client may see.
-        settings: which questions are answered here.
+        settings: which questions the sidecar may answer.
         lost_requests: while any request waits there, every group is stale.
     """
 
@@ -60,7 +60,7 @@ class FallbackReasons:
         if not self._access.may_see(principal, required_rights(exchange, manager, at), at):
             return FallbackReason.UNAUTHORIZED
         if self._versions.lacks_api(request.KEY):
-            return None  # The broker would close the connection, so the copy answers.
+            return None  # The broker would close the connection for this API, so the copy answers.
         if self._lost_requests:
             return FallbackReason.STALE
         added = self._versions.is_added_version(request.KEY, exchange.version)
@@ -69,8 +69,8 @@ class FallbackReasons:
     def asks_first(self, exchange: Exchange, reason: FallbackReason) -> bool:
         """Whether the sidecar first asks the broker whether it serves the client, and only then answers.
 
-        This is so if the broker lacks the question's API, but the sidecar has offered it to clients
-        (`ApiVersionsReplies`). The broker would close the connection for the question itself.
+        The sidecar asks first if the broker lacks the question's API, and the sidecar has offered this API to clients
+        (`ApiVersionsReplies`). The broker would close the connection if it got the question itself.
         """
         return (
             reason is FallbackReason.UNAUTHORIZED

@@ -1,6 +1,6 @@
-"""Handles Fetch requests, and reads from some of their replies how far the logs reach.
+"""Handles Fetch requests, and learns the ends of logs (high watermarks) from some of the replies.
 
-The request is never decoded: replies to followers and replies to consumers both contain the high watermark. A reply is
+The request is never decoded, because the sidecar needs only the high watermark, which every reply contains. A reply is
 forwarded before it is decoded. Only the first bytes of a long reply are decoded.
 
 In a gateway, a reply of v16 or later ends with addresses, which are replaced before the reply is forwarded.
@@ -31,9 +31,9 @@ class Fetches(ApiHandler):
     """Handles Fetch.
 
     Args:
-        observer: learns how far logs reach.
+        observer: learns the ends of logs.
         longest: bytes of the longest reply that is decoded.
-        deferred: takes the replies that are decoded after they were forwarded.
+        deferred: queues the replies that are decoded after they were forwarded.
         tails: changes the addresses in replies; None if no address is rewritten.
 
     Attributes:
@@ -55,21 +55,24 @@ class Fetches(ApiHandler):
             else PendingRewrittenFetch(self, tails, version)
             for version in APIS[_FETCH].versions
         }
-        """The pending replies by version. They hold no state of a request, so all requests share them."""
+        """The pending replies by version. All requests share these objects, which hold no state of a request."""
 
     def undecoded(self, api_key: int, version: int, frame: bytes | None) -> PendingReply | None:
         """See ApiHandler."""
         return self._pending.get(version)
 
     def classify_reply(self, size: int, now: float) -> FrameAction:
-        """Returns what to do with a reply. A reply with partitions is decoded if none was decoded very recently."""
+        """Returns what to do with a reply. At most one reply in FETCH_INSPECTION_INTERVAL seconds is decoded."""
         if size <= EMPTY_FETCH_BYTES or now < self._inspection_due:
             return PASS
         self._inspection_due = now + FETCH_INSPECTION_INTERVAL
         return COPY if size <= self.largest_whole else PEEK
 
     def is_inspected(self, size: int, now: float) -> bool:
-        """Returns whether a rewritten reply is also decoded. If so, no other reply is decoded for a short time."""
+        """Returns whether a rewritten reply is also decoded.
+
+        After a True result, no other reply is decoded within FETCH_INSPECTION_INTERVAL seconds.
+        """
         return self.classify_reply(size, now) is not PASS
 
     def defer(self, pending: PendingReply, frame: bytes, origin: Origin, now: float) -> None:
@@ -81,7 +84,7 @@ class Fetches(ApiHandler):
         self._observer.warn("reply", _FETCH, error)
 
     def observe(self, version: int, frame: bytes, now: float, *, truncated: bool) -> None:
-        """Learns from a reply how far the logs reach. `truncated`: whether `frame` has only the first bytes."""
+        """Learns the ends of logs from a reply. `truncated`: whether `frame` has only the reply's first bytes."""
         self._observer.observe_fetch(version, frame, now, truncated=truncated)
 
 

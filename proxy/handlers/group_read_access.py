@@ -3,8 +3,9 @@
 A join that is in flight counts towards the size of its group. The broker authorizes a join only when the join arrives,
 so a client without rights could fill a group with joins that the broker refuses. Therefore the sidecar first sends a
 Heartbeat without a member id on the client's own connection. Kafka authorizes a Heartbeat exactly as a join (READ on
-the group), answers this one at once and changes nothing (`KafkaApis.handleHeartbeatRequest`). A broker that requires
-SASL closes the connection if the client has not authenticated.
+the group). Kafka answers a Heartbeat without a member id at once, and changes nothing
+(`KafkaApis.handleHeartbeatRequest`). A broker that requires SASL closes the connection if the client has not
+authenticated.
 """
 
 from collections.abc import Callable
@@ -55,8 +56,8 @@ class GroupReadAccess:
 
     Args:
         access: which rights the broker has granted.
-        versions: whether the broker can be asked.
-        copy: converts times.
+        versions: whether the broker has Heartbeat, and in which version.
+        copy: converts trio's clock to seconds since the epoch.
     """
 
     def __init__(self, access: ClientAccess, versions: BrokerVersions, copy: CoordinatorCopy) -> None:
@@ -67,9 +68,9 @@ class GroupReadAccess:
     def is_granted(self, group_id: str, origin: Origin, now: float) -> bool:
         """Whether the broker is known to let the client on a connection read a group.
 
-        The right is known if the broker has no authorizer and the client has authenticated or need not do so. It is
-        also known if the broker granted it to the client's principal within `answers.rights_seconds`. A broker that
-        lacks Heartbeat cannot be asked, so the right counts as granted.
+        The right is known if the broker has no authorizer and the client has authenticated or need not do so. The right
+        is also known if the broker granted the right to the client's principal within `answers.rights_seconds`. A
+        broker that lacks Heartbeat cannot be asked, so the right counts as granted.
         """
         if self._versions.lacks_api(HeartbeatRequest.KEY):
             return True

@@ -35,8 +35,8 @@ class _GroupHandler(DecodingHandler):
     ) -> RequestOutcome:
         """Returns the outcome. If it is an AnswerInOrder whose `make` raises, `fallback` returns the outcome instead.
 
-        This also holds for an AnswerInOrder that `make` returns. If the outcome of `fallback` raises too, the
-        connection ends.
+        `fallback` also replaces an AnswerInOrder that `make` returned and whose own `make` raises. If the outcome of
+        `fallback` raises too, the connection ends.
         """
         if not isinstance(outcome, AnswerInOrder):
             return outcome

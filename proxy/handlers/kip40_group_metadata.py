@@ -1,7 +1,7 @@
 """Answers the GroupMetadata request of KIP-40's draft.
 
-No broker knows this request: Kafka would read its bytes as a FindCoordinator request. So it must never be forwarded,
-even if it cannot be decoded.
+No broker knows this request: Kafka would read its bytes as a FindCoordinator request. So the sidecar must never forward
+the request, even if the request cannot be decoded.
 
 Groups are listed and described from the copy, or by the broker. Only the broker knows the coordinator of a group. So
 the sidecar asks the broker for each answer, on the client's own connection (`relay`). All groups that the broker can
@@ -77,7 +77,7 @@ class Kip40GroupMetadata:
         replies: handles the broker's replies.
         disconnector: ends connections.
         advertise: returns the address that replaces a broker's; None if no address is rewritten.
-        true_hosts: whether answers contain the clients' true hosts.
+        true_hosts: whether answers contain the clients' own hosts, not the sidecar's host.
         enabled: whether the operator has switched the request on.
     """
 
@@ -141,7 +141,7 @@ class _AnswerSteps:
         advertise: returns the address that replaces a broker's; None if no address is rewritten.
         can_answer: returns whether a question of this client may be answered from the copy.
         now: the time on trio's clock.
-        true_hosts: whether answers contain the clients' true hosts.
+        true_hosts: whether answers contain the clients' own hosts, not the sidecar's host.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class _AnswerSteps:
         self._at = copy.epoch(now)
         self._views: dict[str, GroupView] = {}
         self._coordinators: dict[str, Kip40Coordinator | int] = {}
-        """The coordinator of each group, or the error code if the broker did not return it."""
+        """The coordinator of each group, or the error code if the broker did not return the coordinator."""
 
     def steps(self) -> Steps:
         """Yields the requests to the broker, and returns the reply to the client."""
@@ -212,8 +212,8 @@ class _AnswerSteps:
     def _is_known(self, group: str) -> bool:
         """Whether the copy may describe a group.
 
-        A group that is unknown to the copy may be coordinated by another broker. If the log is not read, only the
-        broker knows.
+        Another broker may coordinate a group that the copy does not know. If the sidecar does not read the log, only
+        the broker knows whether it coordinates the group.
         """
         if not self._can_answer(DescribeGroupsRequest(groups=(group,))):
             return False
@@ -255,7 +255,7 @@ class _AnswerSteps:
         for first in range(0, len(groups), REQUESTS_PER_ROUND):
             some = groups[first : first + REQUESTS_PER_ROUND]
             replies = yield from self._ask([FindCoordinatorRequest(key=group) for group in some], highest=0)
-            found |= zip(some, map(self._coordinator, replies), strict=False)  # No replies if one was unreadable.
+            found |= zip(some, map(self._coordinator, replies), strict=False)  # No replies if any was unreadable.
         return found
 
     def _ask(self, questions: Sequence[Struct], highest: int) -> _BrokerSteps[Sequence[Struct]]:

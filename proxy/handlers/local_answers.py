@@ -1,7 +1,7 @@
 """Decides whether a question about groups is answered from the copy or by the broker.
 
-A question that the copy may answer waits for its turn, and is then checked again. `reply_builder` builds the answer.
-`broker_questions` leaves a question to the broker.
+A question that the copy may answer waits until all earlier requests of the connection have their replies. Then the
+question is checked again. `reply_builder` builds the answer. `broker_questions` leaves a question to the broker.
 """
 
 from group_sidecar.codecs.api_registry import Api
@@ -23,12 +23,12 @@ class LocalAnswers:
     """Answers questions (`LOCAL_APIS`) from the copy of the broker's coordinator, or leaves them to the broker.
 
     Args:
-        reasons: why a question may not be answered here.
+        reasons: why the copy may not answer a question.
         reply_builder: builds the answers.
         questions: leaves questions to the broker.
         read_access: asks the broker whether it serves a client.
-        copy: converts times.
-        samples: gets the answers, to verify a share of them.
+        copy: converts trio's clock to seconds since the epoch.
+        samples: queues a share of the answers for verification.
         traffic: counts answers and fallbacks.
     """
 
@@ -57,7 +57,7 @@ class LocalAnswers:
     def decide(
         self, question: CachedRequest, exchange: Exchange, header: RequestHeader, origin: Origin, now: float
     ) -> RequestOutcome:
-        """Returns what happens to a question. A question that is forwarded unchanged need not wait for its turn."""
+        """Returns what happens to a question. A question that is forwarded unchanged waits for no earlier reply."""
         if self._reply_builder.names_too_many_groups(exchange.request, exchange.version):
             self._traffic.fell_back(exchange.request.KEY, FallbackReason.LARGE)
             return Pass()

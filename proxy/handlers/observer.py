@@ -42,8 +42,9 @@ from group_sidecar.proxy.runtime.logging import log
 
 TRACKED_WRITES = exchange_events.GROUP_WRITE_KEYS - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
 """Writes that make the copy wrong if they are not decoded. A missed Heartbeat or EndTxn is harmless. Without a
-heartbeat, the copy only assumes that a session ends earlier. For a group that ever had offsets in a transaction, only
-the broker answers questions about offsets."""
+Heartbeat, the copy only assumes that the member's session ends earlier. `__consumer_offsets` also contains the end of
+each transaction. If the sidecar does not read it, the broker answers questions about the offsets of a group that had a
+transaction."""
 _HEARTBEAT = int(ApiKey.HEARTBEAT)
 JOIN_SLACK_SECONDS = 60.0
 """Seconds that a join may wait beyond its own timeouts, because one rebalance may follow another."""
@@ -54,7 +55,7 @@ _WITH_SENT_AT: Mapping[type[Any], Callable[[Any, float], AnyEvent]] = {
 }
 """Functions that copy an event with another `sent_at`, for the events that a heartbeat may lead to."""
 PASSED_ON, CLOSED = "passed on", "its connection is closed"
-"""What happens to a request or reply that is not understood, for the log."""
+"""Texts for the log. Each says what happens to a request or reply that is not understood."""
 _unpack_start = struct.Struct(">hhi").unpack_from
 """API key, version and correlation id."""
 
@@ -72,11 +73,13 @@ class _Heartbeat(NamedTuple):
 
     @classmethod
     def from_frames(cls, request: bytes, reply: bytes, event: AnyEvent) -> "_Heartbeat":
-        """Returns what is kept of a heartbeat. `request`, `reply`: without their lengths. `event`: their only event."""
+        """Returns what is kept of a heartbeat. `request`, `reply`: without their lengths. `event`: the heartbeat's only
+        event.
+        """
         return cls(request[:4] + request[8:], reply[4:], partial(_WITH_SENT_AT[type(event)], event))
 
     def repeats(self, request: bytes, reply: bytes) -> bool:
-        """Whether a request and its reply are the same as those of this heartbeat."""
+        """Whether a request and its reply are equal to the request and the reply of this heartbeat."""
         return self.reply == reply[4:] and self.request == request[:4] + request[8:]
 
 
@@ -150,7 +153,7 @@ class Observer:
         return self.note_undecoded_write(api_key, exchange_events.group_in_frame(api_key, frame) if frame else None)
 
     def note_undecoded_write(self, api_key: int, group: str | None) -> UndecodedWrite:
-        """Notes that a write is not decoded, so only the log shows what happens to its group."""
+        """Notes that a write is not decoded. Only `__consumer_offsets` then shows what happens to the group."""
         self._copy.manager.note_unread_write(group, members=api_key not in exchange_events.MEMBER_PRESERVING_WRITES)
         return UndecodedWrite(self._copy, api_key, group)
 
@@ -191,7 +194,7 @@ class Observer:
             self._heartbeats[copied.origin.number] = _Heartbeat.from_frames(copied.frame, frame, events[0])
 
     def observe_fetch(self, version: int, frame: bytes, now: float, *, truncated: bool) -> None:
-        """Learns from a Fetch reply how far logs reach. Raises DecodeError if a whole reply cannot be decoded.
+        """Learns the ends of logs from a Fetch reply. Raises DecodeError if a whole reply cannot be decoded.
 
         `truncated`: whether `frame` has only the reply's first bytes.
         """

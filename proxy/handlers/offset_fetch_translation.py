@@ -2,8 +2,9 @@
 
 In v1 each partition of a reply carries the group's error, so a reply without partitions carries no error. A broker
 without v2 answers a v1 request without partitions with all offsets (``GroupMetadataManager.getOffsets`` up to 0.10.1).
-These include offsets that the client may not see. So the sidecar then asks for the returned partitions by name. The
-broker refuses the partitions that the client may not see, and the answer leaves them out, as in v2 (KIP-88).
+Some of these offsets may belong to topics that the client may not see. So the sidecar then asks for the returned
+partitions by name. The broker refuses the partitions that the client may not see, and the answer leaves them out, as in
+v2 (KIP-88).
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -30,8 +31,8 @@ older version has no transactions, so all of its offsets are stable."""
 PARTITION_ERRORS = frozenset({NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 """The errors of single partitions in v1. Any other error there is the group's (Kafka's ``OffsetFetchResponse``)."""
 PLACEHOLDER_PARTITION = (OffsetFetchRequestTopic(name=OFFSETS_TOPIC, partition_indexes=(0,)),)
-"""A partition that exists on every cluster with groups. It is asked for if the client names no partition, because the
-reply then carries the group's error."""
+"""A partition that exists on every cluster with groups. If the client names no partition, the sidecar asks for this
+partition, because the reply then carries the group's error."""
 
 Topics = tuple[OffsetFetchRequestTopic, ...]
 _GroupSteps = Generator[Sequence[BrokerRequest], Sequence[Struct], OffsetFetchResponseGroup]

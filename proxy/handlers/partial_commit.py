@@ -38,11 +38,13 @@ Topic: TypeAlias = Any
 CommitReply: TypeAlias = Any
 TopicReply: TypeAlias = Any
 PartitionReply: TypeAlias = Any
-"""Messages of OffsetCommit or TxnOffsetCommit. Both have the fields that are used here, and they share no type."""
+"""Messages of OffsetCommit or TxnOffsetCommit. The classes of both APIs have the fields that this module uses, but no
+common base class has these fields."""
 
 WHOLE_TOPIC_ERRORS = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID})
 MISSING_PARTITION_ERRORS = WHOLE_TOPIC_ERRORS | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-"""Errors that KafkaApis reports without asking the group coordinator. Such partitions are the first in its reply."""
+"""Errors that KafkaApis reports without asking the group coordinator. In the broker's reply, partitions with these
+errors come first."""
 SINGLE_PARTITION_ERRORS = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE})
 """Error codes that the group coordinator returns for single partitions. All others concern the commit as a whole."""
 
@@ -103,7 +105,7 @@ class PartialCommit(PendingExchange):
         return Reply(answer.encode_with(self.merge_reply(answer.message)))
 
     def unreadable(self, frame: bytes, origin: Origin, now: float) -> Reply:
-        """See PendingReply. The client gets the error of a write that timed out, and retries.
+        """See PendingReply. The client gets COORDINATOR_NOT_AVAILABLE, as after a write that timed out, and retries.
 
         The broker's own reply could look like success: the Java client treats partitions that are missing in a reply as
         committed.
@@ -148,7 +150,7 @@ class PartialCommit(PendingExchange):
 
     def _answers_in_order(self, reply: CommitReply) -> bool:
         """Whether the reply has one entry for each forwarded partition, in the same order, and only errors of single
-        partitions. This holds for all successful commits, so their partitions need no lookup.
+        partitions. All replies to successful commits are of this kind, so their partitions need no lookup.
         """
         sent: Commit = self._exchange.request
         return len(sent.topics) == len(reply.topics) and all(
@@ -218,7 +220,7 @@ class _BrokerReply:
         return refused if self._of_all is None else self._of_all
 
     def entry(self, topic: Topic) -> TopicReply:
-        """Returns a topic's entry in the reply. The caller replaces its partitions."""
+        """Returns a topic's entry in the reply. The caller replaces the entry's partitions."""
         return self._entries.get(_name(topic)) or _entry(topic, ())
 
 

@@ -15,7 +15,7 @@ class ExchangeReplies:
 
     Attributes:
         observer: applies replies to the copy.
-        rewriter: puts the true hosts of members into replies.
+        rewriter: puts the clients' own hosts into descriptions of groups, in place of the sidecar's host.
         decode_limits: limits the elements of a decoded reply.
         longest: maximum bytes of a reply that is decoded.
         longest_held: maximum bytes of a reply that is held.

@@ -33,7 +33,7 @@ class BrokerRequest(NamedTuple):
 
 Steps = Generator[Sequence[BrokerRequest], Sequence[Struct], Struct]
 """A generator that yields requests, is sent their replies in the same order, and returns the reply to the client.
-`UnreadableReply` is thrown into it if a reply could not be decoded."""
+`UnreadableReply` is thrown into the generator if a reply could not be decoded."""
 
 
 class UnreadableReply(Exception):
@@ -72,7 +72,8 @@ class PendingRelay(PendingReply):
 def relay(
     steps: Steps, exchange: Exchange, header: RequestHeader, copy: CoordinatorCopy, replies: ExchangeReplies, now: float
 ) -> AnswerInOrder:
-    """Answers a client's question by sending other requests to the broker. Call it when the question's turn has come.
+    """Answers a client's question by sending other requests to the broker. All earlier requests of
+    the connection must have their replies.
 
     Args:
         steps: yields the requests and returns the client's reply; not started yet.
@@ -98,7 +99,7 @@ class _Relay:
         self._asked = 0
 
     def ask(self, now: float, advance: Callable[[], Sequence[BrokerRequest]]) -> AnswerInOrder:
-        """Returns an answer that sends the next requests, or that is the client's reply if no request is left."""
+        """Returns the outcome that sends the next requests, or the client's reply if no request is left."""
         try:
             asked = advance()
         except StopIteration as done:

@@ -39,8 +39,8 @@ from group_sidecar.proxy.handlers.version_translation import operations
 
 DESCRIBE_APIS = frozenset({int(ApiKey.DESCRIBE_GROUPS), int(ApiKey.CONSUMER_GROUP_DESCRIBE)})
 MAX_DESCRIBED_GROUPS = 300
-"""Maximum number of groups in a question that is decoded, unless the sidecar has added the question's version. A
-question about more groups is forwarded to the broker."""
+"""Maximum number of groups in a question of `DESCRIBE_APIS` that is decoded. A question about more groups is forwarded
+to the broker. The limit does not apply to versions that the sidecar adds."""
 
 
 class ReplyBuilder:
@@ -96,7 +96,7 @@ class ReplyBuilder:
         return rest
 
     def names_too_many_groups(self, request: Struct, version: int) -> bool:
-        """Whether a question names too many groups to be answered here. False if only the sidecar can answer."""
+        """Whether a question names too many groups for a local answer. False if only the sidecar can answer."""
         return not (self._only_sidecar_answers(request, version) or self._decode_limits.allows_question(request))
 
     def is_too_large(self, question: CachedRequest, at: float) -> bool:
@@ -130,7 +130,7 @@ class ReplyBuilder:
         """Returns a key of the state that the reply is built from, or None if the reply must not be cached."""
         request, manager = question.request, self._copy.manager
         if self._versions.lacks_api(request.KEY):
-            return None  # The answer may be incomplete, and change with time alone.
+            return None  # The answer may be incomplete, and may change as time passes.
         if isinstance(request, ConsumerGroupDescribeRequest):
             changes = tuple(manager.changes_of(group)[0] for group in request.group_ids)
             return (self._topic_ids.revision, manager.default_assignor, manager.sends_error_messages, *changes)

@@ -1,7 +1,7 @@
 """Caches decoded questions and their encoded answers.
 
 Monitoring tools repeat the same questions. Decoding a question and encoding its answer costs a hundred times as much as
-finding both here. Each time, `local_answers` decides anew whether the question may be answered.
+finding both in the cache. For each question, `local_answers` decides anew whether the copy may answer.
 """
 
 from collections import OrderedDict
@@ -14,7 +14,8 @@ from group_sidecar.coordinator.answers.encoded_offsets import EncodedFetch
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 
 DECODED = 10
-"""Maximum bytes of memory for each byte of a decoded request: four bytes may become an int in a tuple."""
+"""Maximum bytes of memory for each byte of a decoded request. Four bytes may become an int in a tuple, which takes 36
+bytes."""
 
 _Key = tuple[int, int, bytes]
 

@@ -29,9 +29,11 @@ ADDRESS_APIS = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.DESCR
 """APIs whose replies contain addresses of brokers."""
 REWRITTEN_TIMES = 7
 """A reply that a gateway rewrites may have this many times `limits.inspected_elements`: 21,000 elements by default.
-Skipping one takes 0.2 us. Admin clients ask for the coordinators of all their groups at once."""
+Skipping an element takes 0.2 us. The limit is high, because admin clients ask for the coordinators of all their groups
+at once."""
 ODD_COST = 3
-"""The cost of one element of a reply that is not scannable, in elements of a commit."""
+"""If addresses cannot be found by skipping elements (`NotScannable`), the reply is decoded. Each element then costs as
+much as this many elements of a commit."""
 _METADATA, _API_VERSIONS, _PRODUCE = int(ApiKey.METADATA), int(ApiKey.API_VERSIONS), int(ApiKey.PRODUCE)
 
 
@@ -44,7 +46,7 @@ class DecodedReply(NamedTuple):
     rest: bytes
 
     def encode_with(self, message: Struct) -> bytes:
-        """Returns a whole frame with `message` in place of the decoded one."""
+        """Returns a whole frame with `message` in place of the decoded message."""
         payload = self.head + encode(message, self.version) + self.rest
         return len(payload).to_bytes(4, "big") + payload
 
@@ -78,14 +80,15 @@ class ReplyRewriter:
 
     Args:
         api_versions: changes ApiVersions replies.
-        copy: knows the true hosts of members.
+        copy: knows the true hosts of members, which are their clients' own hosts.
         topic_names: learns the names of topics.
-        settings: whether the clients' true hosts replace those in the broker's replies.
+        settings: whether true hosts replace the sidecar's host in the broker's replies.
         limits: how much of a reply is read.
         advertise: returns the address that replaces a broker's; None if no address is rewritten.
 
     Attributes:
-        relocated_apis: APIs in whose replies the copy's true hosts of members replace the broker's.
+        relocated_apis: APIs in whose replies the true hosts of members replace the host that the broker knows, which is
+            the sidecar's.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class ReplyRewriter:
         return size <= (self._longest_metadata if api_key == _METADATA else self._longest)
 
     def is_too_long(self, size: int) -> bool:
-        """Returns whether a reply of `size` bytes counts as one that could not be decoded."""
+        """Returns whether a reply of `size` bytes counts as a reply that could not be decoded."""
         return size > self._longest
 
     def changes(self, api_key: int, version: int) -> bool:
@@ -153,7 +156,7 @@ class ReplyRewriter:
         return None if changed == decoded.message else decoded.encode_with(changed)
 
     def relocated(self, api_key: int, reply: Struct) -> Struct:
-        """Returns a group's description with the true hosts of its members; `reply` itself if nothing changes."""
+        """Returns descriptions of groups with the true hosts of members; `reply` itself if nothing changes."""
         if api_key not in self.relocated_apis:
             return reply
         return reply_with_true_hosts(reply, self._copy.manager.group_metadata_cache)

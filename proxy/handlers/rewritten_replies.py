@@ -1,4 +1,4 @@
-"""Handles requests that are forwarded unread, and changes the replies to them.
+"""Handles requests that are forwarded unread, and changes their replies.
 
 The APIs are Metadata, DescribeCluster, Produce and ApiVersions. `find_coordinator` handles FindCoordinator likewise.
 `ReplyRewriter` changes a reply. In a gateway, `RewrittenTails` handles the APIs whose replies end with addresses.

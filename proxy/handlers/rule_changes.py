@@ -1,7 +1,7 @@
 """Handles requests that may change the rights of clients, such as those that create or delete ACLs.
 
-When such a request is forwarded, the sidecar forgets the rights that the broker has granted. It caches no right until
-shortly after the reply (`authorization_cache`).
+When such a request is forwarded, the sidecar forgets the rights that the broker has granted. The sidecar caches no
+right until RULE_CHANGE_SECONDS after the reply (`authorization_cache`).
 """
 
 from group_sidecar.proxy.broker.client_access import ClientAccess

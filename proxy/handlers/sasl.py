@@ -148,8 +148,8 @@ class PendingHandshake(_PendingSasl):
     def _begin_tokens(self, count: int) -> Reply:
         """Returns what the client gets for a handshake that `count` raw tokens follow.
 
-        If the connection can never be parsed again, a gateway closes it, because addresses would pass unchanged. It is
-        also closed if a policy is enforced, because requests would bypass the policy.
+        If the connection can never be parsed again, a gateway closes the connection, because addresses would pass
+        unchanged. If a policy is enforced, the connection is closed too, because requests would bypass the policy.
         """
         unreadable = count == OPAQUE and self._requests.must_stay_readable
         return Reply(hang_up=CloseReason.UNREADABLE) if unreadable else Reply(raw_tokens=count)

@@ -1,8 +1,8 @@
 """Handles the replies to writes that were forwarded undecoded.
 
 A write may change its group. The copy notes the write when it is forwarded, and again when the reply arrives or is
-lost. The group is then in doubt, because only the log shows how the group has changed. DeleteTopics has no group. The
-copy notes DeleteTopics only when the reply arrives or is lost.
+lost. The group is then in doubt, because only `__consumer_offsets` shows how the group has changed. DeleteTopics has no
+group. The copy notes DeleteTopics only when the reply arrives or is lost.
 """
 
 from group_sidecar.codecs.api_registry import ApiKey
@@ -46,5 +46,5 @@ class UndecodedWrite(PendingNotice):
         copy.manager.note_unread_write(self._group, copy.epoch(now) + LOST_REQUEST_SECONDS, members=members)
 
     def evict(self, reason: CloseReason) -> PendingReply:
-        """See PendingReply. The request is not needed."""
+        """See PendingReply. This object handles the reply without the request's bytes."""
         return self

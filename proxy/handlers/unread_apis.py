@@ -1,7 +1,7 @@
 """Handles requests that are not decoded although they change groups or offsets.
 
-These are the heartbeats of share groups and streams groups, and DeleteTopics. Only the group id of a heartbeat is read.
-DeleteTopics makes the broker delete committed offsets.
+The requests are the heartbeats of share groups and streams groups, and DeleteTopics. Of a heartbeat, the sidecar reads
+only the group id. DeleteTopics makes the broker delete committed offsets.
 """
 
 from group_sidecar.coordinator.wire import exchange_events

@@ -64,7 +64,8 @@ def translate(request: Struct, version: int, versions: BrokerVersions, authoriza
 def operations(request: DescribeGroupsRequest, authorization: Authorization) -> int:
     """Returns a group's authorized operations for a broker that does not report them.
 
-    These are all operations if the client asks for them and the broker has no authorizer, otherwise OPERATIONS_UNKNOWN.
+    The result is all operations if the client asks for them and the broker has no authorizer, otherwise
+    OPERATIONS_UNKNOWN.
     """
     everything = request.include_authorized_operations and not authorization.may_have_authorizer
     return group_replies.ALL_OPERATIONS if everything else group_replies.OPERATIONS_UNKNOWN
@@ -74,7 +75,7 @@ def operations(request: DescribeGroupsRequest, authorization: Authorization) -> 
 
 
 def _list(request: ListGroupsRequest, version: int, versions: BrokerVersions) -> Steps:
-    """Asks the broker for all groups and filters here, because old brokers filter differently or not at all.
+    """Asks the broker for all groups and filters the reply, because old brokers filter differently or not at all.
 
     If some groups are not loaded yet, old brokers also return the error with the loaded groups.
     """
@@ -85,7 +86,7 @@ def _list(request: ListGroupsRequest, version: int, versions: BrokerVersions) ->
     if broker_version < STATES_SINCE <= version:
         states = yield from _states([group.group_id for group in groups], versions)
         groups = [replace(group, group_state=states.get(group.group_id, "")) for group in groups]
-        groups = [group for group in groups if group.group_state != GroupState.DEAD]  # Removed meanwhile.
+        groups = [group for group in groups if group.group_state != GroupState.DEAD]  # Removed since it was listed.
     classic = (replace(group, group_type=GroupKind.CLASSIC.value) for group in groups)
     return ListGroupsResponse(error_code=reply.error_code, groups=tuple(filter(matches_filters(request), classic)))
 

@@ -1,14 +1,14 @@
-"""An idempotent producer (KIP-98) without I/O: it decides what is sent next and what the broker's error code means.
+"""An idempotent producer (KIP-98) without I/O, which decides what is sent next and what the broker's error code means.
 
 `IdempotentProducer` holds the queue of records, the one batch in flight, the batch's partition and sequence number, and
 the counts of records written and dropped. `topic_writer` owns the connection.
 
-A batch is in flight until it is known whether the broker appended it. Until then, the batch is sent again
-unchanged: to the same partition, with the same records and the same sequence number. The broker recognizes a repeated
+A batch is in flight until it is known whether the broker appended the batch. Until then, the producer sends the same
+batch again: to the same partition, with the same records and the same sequence number. The broker recognizes a repeated
 batch by its sequence number.
 
-The batch cannot be repeated if the broker has forgotten the producer, or no longer leads the partition. Then the
-producer takes a new id, and the records may be in the topic twice. Readers can still recognize duplicate records by
+The producer cannot repeat the batch if the broker has forgotten the producer, or no longer leads the partition. The
+producer then gets a new id, and the records may be in the topic twice. Readers can still recognize duplicate records by
 (sidecar, boot, seq).
 
 One batch is in flight at a time, and the partition does not change while the broker leads it. So a sidecar's records
@@ -38,7 +38,7 @@ REFUSED = "refused"
 NO_PARTITION = -1
 """Stands for a partition that is not chosen yet."""
 MAX_BATCH_RECORDS = 2_000
-"""The maximum number of records in a batch, which take about half a megabyte."""
+"""A batch with this many records gets no further line. 2,000 records take about half a megabyte."""
 _LAST_SEQUENCE = 0x7FFFFFFF
 _HEAD_ROOM = 32
 """The maximum number of bytes that a record takes in addition to its key and value."""
@@ -80,7 +80,7 @@ class SendOutcome(Enum):
 
 @dataclass(slots=True)
 class _Batch:
-    """The batch in flight. `maybe_appended`: it was sent, and the broker may have appended it."""
+    """The batch in flight. `maybe_appended`: whether the broker may have appended the batch."""
 
     lines: Sequence[Line]
     encoded_records: EncodedRecords
@@ -114,7 +114,7 @@ class IdempotentProducer:
         records_dropped: dropped records by reason: `queue_full` (oldest first), `too_large`, `refused`.
         records_maybe_doubled: records that were sent again under a new id, and so may be in the topic twice.
         leader_partitions: the partitions that the broker leads, or None while they are unknown.
-        current_partition: the partition that is written to, or NO_PARTITION before the first batch.
+        current_partition: the partition of the last batch, or NO_PARTITION before the first batch.
         has_producer_id: whether there is a producer id.
     """
 
@@ -170,7 +170,7 @@ class IdempotentProducer:
         return BatchPacker(tuple(self._taken), self._key, self._limit)
 
     def hold(self, encoded_records: EncodedRecords) -> None:
-        """Makes the encoded lines the next batch. They must be the first of the taken lines.
+        """Makes the encoded lines the next batch. The encoded lines must be the first of the taken lines.
 
         The other taken lines are queued again.
         """
@@ -259,7 +259,7 @@ class IdempotentProducer:
         if code in _TOO_LARGE and smaller:
             self._limit = min(self._limit, batch.encoded_records.size) // 2
             self._queue.extendleft(reversed(smaller))
-            return SendOutcome.DONE  # The records are sent in smaller batches, down to one each.
+            return SendOutcome.DONE  # The records are sent in smaller batches, down to one record.
         self._drop(batch.record_count, TOO_LARGE if code in _TOO_LARGE else REFUSED)
         return SendOutcome.REFUSED
 

@@ -65,7 +65,7 @@ class TopicWriter:
 
     Attributes:
         last_flush: when the broker last acknowledged records, in seconds since the epoch. 0 before the first time.
-        failures: how often records could not be written.
+        failures: how many attempts to write records have failed.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class TopicWriter:
         self._wakeup.set()
 
     async def wait_for_room(self) -> None:
-        """Waits until the queue is at most half full. Returns at once while the broker accepts nothing.
+        """Waits until the queue is at most half full. Returns at once while the broker accepts no records.
 
         Used for snapshots, which may be delayed.
         """
@@ -168,7 +168,7 @@ class TopicWriter:
                 return
 
     async def _find_leader_partitions(self, client: KafkaClient) -> None:
-        """Finds the partitions that the broker leads. Pauses if the broker leads none."""
+        """Finds the topic's partitions that the broker leads. Pauses if the broker leads none of them."""
         found = await leaders(client, self._topic)
         starts = await log_starts(client, self._topic, found.epochs) if found.epochs else {}
         codes = {number: code for number, (code, _) in starts.items()}

@@ -73,7 +73,7 @@ class JournalWriter:
         """Queues records of a fact. Never waits. `now`: seconds since the epoch.
 
         A fact before `run` is kept, and becomes a record when `run` begins. So no record of a successor is older than
-        the last one of its predecessor. While MAX_KEPT_FACTS facts are kept, the records of further facts go to the
+        the last record of its predecessor. While MAX_KEPT_FACTS facts are kept, the records of further facts go to the
         queues of the outlets, which count dropped records.
         """
         if self._is_running or len(self._kept_facts) >= MAX_KEPT_FACTS:
@@ -86,7 +86,7 @@ class JournalWriter:
             self._append(record)
 
     async def _write_kept_facts(self, now: float) -> None:
-        """Queues records of the kept facts, in parts, and of those that follow meanwhile."""
+        """Queues the records of kept facts in slices, until no fact is kept."""
         kept = self._kept_facts
         while kept:
             for _ in range(min(RECORDS_AT_ONCE, len(kept))):
@@ -105,11 +105,11 @@ class JournalWriter:
     ) -> None:
         """Writes a snapshot and the queued records at every interval, until cancelled.
 
-        When cancelled, writes the remaining records and closes the segment. Records that are then not in the topic
-        after a few seconds are lost.
+        When cancelled, writes the remaining records and closes the segment. Records that the topic does not get within
+        `topic_writer.CLOSE_SECONDS` are lost.
 
         Args:
-            sources: the state that snapshots are made of.
+            sources: the state from which snapshots are made.
             epoch: returns seconds since the epoch on the clock of the copies.
             supervisor: restarts the tasks of the folder and of the topic after unexpected exceptions.
         """

@@ -1,5 +1,5 @@
 """Accepts clients on a port and begins a connection to the broker for each client. The caller supplies the broker's
-address, so no name is resolved here. `acceptor_thread` does the same in a thread, if it could be compiled.
+address, so this module resolves no name. `acceptor_thread` does the same in a thread, if it could be compiled.
 """
 
 import errno

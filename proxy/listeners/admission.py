@@ -1,7 +1,7 @@
 """Admits accepted clients whose broker connection is established at once, without starting a task.
 
 `Admission` checks the limits on connections, remembers the socket address of each broker, and hands both sockets to the
-connection manager. `server` serves clients whose broker takes time to connect.
+connection manager. `server` handles the clients whose connection to the broker takes time.
 """
 
 import os
@@ -37,9 +37,9 @@ class ClientPort(NamedTuple):
         upstream: returns the current address of the broker.
         new_session: makes a session. The arguments are the client, the broker's configured address, and the socket
             address of the broker connection. Raises NotServed if the client must be turned away.
-        handshakes: what comes before the first Kafka request; None if nothing does.
-        by_name: maps the name that a client asks for when TLS begins (SNI) to the port of its broker, or to None if the
-            client is refused. None if names choose no broker.
+        handshakes: the PROXY header and TLS handshakes of the listener; None if the listener has neither.
+        by_name: maps the name that a client asks for when TLS begins (SNI) to the port of the named broker. Returns
+            None if the client must be refused. `by_name` is None if names choose no broker.
     """
 
     counters: ListenerCounters
@@ -62,7 +62,7 @@ class AdmissionLimits(NamedTuple):
 
 
 class PendingClient(NamedTuple):
-    """A client that cannot be joined with its broker connection yet.
+    """A client whose broker connection or handshakes are not complete yet.
 
     Attributes:
         client: the client's descriptor.
@@ -130,7 +130,7 @@ class Admission:
     def admit(
         self, accepted: AcceptedClient, address: Address, target: Target | None, port: ClientPort
     ) -> PendingClient | None:
-        """Joins a client and its broker connection if the broker connection is established.
+        """Hands a client and its broker connection to the connection manager if the broker connection is established.
 
         Args:
             accepted: the client and its broker connection.
@@ -139,7 +139,8 @@ class Admission:
             port: the port at which the client was accepted.
 
         Returns:
-            The client if its broker connection is not established yet, or None if the client was joined or refused.
+            The client if its broker connection is not established yet, or None if the client was handed over or
+            refused.
         """
         client, packed, upstream, connected = accepted
         is_full = self._is_full
@@ -187,7 +188,7 @@ class Admission:
         return pending._replace(host=host, counted_host=host, received=received)
 
     def remember_target(self, address: Address, upstream: socket.socket) -> Target:
-        """Remembers and returns the socket address of a broker connection. Raises OSError if it is closed already."""
+        """Stores and returns the socket address of a broker connection. Raises OSError if the connection is closed."""
         target = Target(upstream.family, upstream.getpeername())
         if self._targets.get(address) != target:
             self._targets[address] = target
@@ -206,7 +207,7 @@ class Admission:
         target: Target,
         port: ClientPort,
     ) -> None:
-        """Hands a client and its broker connection to the connection manager. The client's host was counted before.
+        """Hands a client and its broker connection to the connection manager. The caller has counted the client's host.
 
         `address`: the configured address of the broker. `target`: where the broker connection leads.
         """
@@ -240,7 +241,7 @@ class Admission:
         self._warn_turned_away(CloseReason.PRINCIPAL_LIMIT, cause, **where)
 
     def refuse(self, client: int, port: ClientPort, reason: CloseReason, counted_host: str | None = None) -> None:
-        """Closes a client's connection and counts the reason.
+        """Closes a client's socket and counts the reason.
 
         `counted_host`: the host whose number of connections includes this connection, or None.
         """

@@ -2,8 +2,8 @@
 
 The TLS of a client ends at the sidecar, so the broker never sees the client's certificate. `upstream_tls.identities`
 maps the certificate's subject to a certificate that the broker knows. Each of these certificates has a TLS context of
-its own. A TLS session belongs to a context, so a connection never resumes the session of another certificate. If it
-did, the broker would take the client for another user.
+its own. A TLS session belongs to a context, so a connection never resumes the session of another certificate. Otherwise
+the broker could take a client for another user.
 """
 
 import socket
@@ -32,10 +32,10 @@ class BrokerTls(NamedTuple):
 
 
 class BrokerCertificate:
-    """One certificate of the sidecar, or none, with the sessions in which the broker has seen it.
+    """One certificate of the sidecar, or none, with the TLS sessions that began under the certificate.
 
     Args:
-        name: names the certificate in the log.
+        name: names the certificate in log lines.
         settings: the settings of TLS to the broker.
 
     Attributes:
@@ -53,11 +53,12 @@ class BrokerCertificate:
         """The last connection to each broker, whose session may be resumed."""
 
     async def handshake(self, upstream: socket.socket, host: str, client_host: str) -> BrokerTls:
-        """Does a handshake with the certificate as it is now.
+        """Does a TLS handshake with the certificate that the files contain now.
 
         Args:
-            upstream: a connected non-blocking socket. The caller keeps it.
-            host: the broker's host. If the settings have no `server_name`, the broker's certificate must contain it.
+            upstream: a connected non-blocking socket. The caller keeps the socket.
+            host: the broker's host. If the settings have no `server_name`, the broker's certificate must contain this
+                host.
             client_host: the host of the client for which the sidecar connects.
 
         Raises:
@@ -65,7 +66,7 @@ class BrokerCertificate:
         """
         context, name, load = self.context.current(), self._server_name or host, self.context.load
         last = self._last_upstreams.get(name)
-        session = last.session if last is not None and last.context is context else None  # A new context has none.
+        session = last.session if last is not None and last.context is context else None  # Only of this context.
         state = await handshake(upstream, context, client_host, server_name=name, session=session)
         self._last_upstreams[name] = state.tls
         return BrokerTls(state, load)
@@ -93,7 +94,10 @@ class BrokerCertificates:
         ]
 
     def choose(self, subject: str | None) -> BrokerCertificate:
-        """Returns the sidecar's certificate for a client. `subject`: that of the client's certificate, or None."""
+        """Returns the sidecar's certificate for a client.
+
+        `subject`: the subject of the client's certificate, or None.
+        """
         if subject is not None:
             for matches, certificate in self._identities:
                 if matches(subject):
@@ -101,5 +105,5 @@ class BrokerCertificates:
         return self._own
 
     def expire_at(self) -> float | None:
-        """Returns when the first certificate expires, in seconds since the epoch; None if there is none."""
+        """Returns when the first certificate expires, in seconds since the epoch; None if no expiry is known."""
         return earliest_expiry([self._own.context, *(certificate.context for _, certificate in self._identities)])

@@ -20,16 +20,16 @@ from group_sidecar.proxy.tls.handshake import HandshakeError, handshake, read_cl
 from group_sidecar.proxy.tls.subject import subject_of
 
 PROXY_HEADER_CHUNK = 4_096
-"""Bytes of one read of a PROXY header. What follows the header is kept."""
+"""The maximum number of bytes of one read of a PROXY header. Bytes after the header are kept."""
 UNRECOGNIZED_NAME = bytes((21, 3, 3, 0, 2, 2, 112))
 """A TLS record with the fatal alert unrecognized_name (RFC 6066, 3)."""
 MAX_LOGGED_NAME = 253
-"""How many characters of a client's name are logged. No host name is longer."""
+"""How many characters of the name that a client asks for are logged. No host name is longer."""
 _Done = TypeVar("_Done")
 
 
 class BrokerNotKnownYet(LookupError):
-    """A name belongs to a broker that the gateway does not know yet, for instance just after the gateway's start."""
+    """A client asks for a broker that the gateway does not know yet, for instance just after the gateway's start."""
 
 
 LeadsToBroker: TypeAlias = Callable[[str | None], bool]
@@ -109,7 +109,7 @@ class ListenerHandshakes:
         """Returns the endpoint of a client that has connected, after the TLS handshake if the listener has TLS.
 
         Args:
-            descriptor: the client's non-blocking socket. If the function raises, the caller still owns it.
+            descriptor: the client's non-blocking socket. If the function raises, the caller still owns the socket.
             host: the client's host.
             received: what the client has sent after its PROXY header.
             leads_to_broker: decides whether a client may ask for a name; None if clients may ask for any name. Raises
@@ -126,7 +126,7 @@ class ListenerHandshakes:
             state, name = await self._handshake(TlsSide.CLIENT, attempt)
         finally:
             client.detach()
-        certificate = state.tls.getpeercert(binary_form=True)  # OpenSSL keeps it for sessions that are resumed.
+        certificate = state.tls.getpeercert(binary_form=True)  # Resumed sessions keep their certificate.
         subject = subject_of(certificate) if certificate else None
         return AcceptedEndpoint(TlsEndpoint(descriptor, state), subject, name)
 
@@ -137,7 +137,8 @@ class ListenerHandshakes:
 
         Args:
             upstream: a non-blocking socket. If the function raises, the caller still owns the socket.
-            host: the broker's host. If the settings have no `server_name`, the broker's certificate must contain it.
+            host: the broker's host. If the settings have no `server_name`, the broker's certificate must contain this
+                host.
             client_host: the host of the client for which the sidecar connects.
             subject: the subject of the client's certificate, or None.
 
@@ -185,7 +186,7 @@ async def _serve_handshake(
     received: bytes,
     leads_to_broker: LeadsToBroker | None,
 ) -> tuple[TlsState, str | None]:
-    """Does the handshake of a client with the certificate that it asks for. Returns the name that it asks for, too.
+    """Does the handshake of a client with the certificate for the name that the client asks for. Also returns the name.
 
     Raises:
         HandshakeError: the handshake failed.
@@ -194,7 +195,8 @@ async def _serve_handshake(
     name = hello.server_name()
     asked = f"the name {name[:MAX_LOGGED_NAME]}" if name else "no name (SNI)"
     try:
-        # Bytes that are no ClientHello have no name. OpenSSL refuses them with a better reason.
+        # OpenSSL itself refuses bytes that are no ClientHello, because OpenSSL gives a better reason than a missing
+        # name.
         refused = leads_to_broker is not None and hello.is_client_hello and not leads_to_broker(name)
     except BrokerNotKnownYet:
         # No alert is sent: clients give up after an alert, but retry after a close.

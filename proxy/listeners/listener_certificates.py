@@ -56,7 +56,7 @@ class ListenerCertificates:
         return certificate_for(server_name, self._by_name, self._default).current()
 
     def expire_at(self) -> float | None:
-        """Returns when the first of the certificates expires, in seconds since the epoch."""
+        """Returns when the first certificate expires, in seconds since the epoch; None if no expiry is known."""
         return earliest_expiry(self._contexts)
 
 

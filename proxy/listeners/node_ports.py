@@ -10,13 +10,14 @@ from group_sidecar.proxy.runtime.logging import log
 
 
 class NodePorts:
-    """One port for each broker. A port that was passed for a broker is used again.
+    """One port for each broker of the cluster. If another process has passed the port of a broker, this port is used
+    again.
 
     Args:
-        host: where the ports listen.
+        host: the address on which the ports listen.
         first_port: the port of the broker with id 0. The next brokers have the next ports. 0 picks free ports.
         strict: whether `open` fails if a broker's own port cannot be opened. Otherwise the broker gets a free port.
-        passed: the passed sockets by broker id.
+        passed: the sockets that a predecessor or a service manager has passed, by broker id.
 
     Attributes:
         opened: the sockets of the open ports, by broker id.
@@ -74,7 +75,9 @@ class NodePorts:
         self._passed.clear()
 
     def _take_passed(self, node_id: int, wanted: Address) -> list[socket.socket]:
-        """Returns the passed sockets of a broker. Closes them and returns none if they listen elsewhere."""
+        """Returns the passed sockets of a broker. If one of these listens elsewhere, closes all of them and returns
+        none.
+        """
         passed = self._passed.pop(node_id, [])
         if all(is_bound_to(each, wanted._replace(port=wanted.port or port_of([each]))) for each in passed):
             return passed
@@ -84,7 +87,7 @@ class NodePorts:
 
 
 def _listen_near(wanted: Address, node_id: int) -> list[socket.socket]:
-    """Opens the port of a broker, or any free port if the wanted one cannot be opened."""
+    """Opens the port of a broker, or any free port if the wanted port cannot be opened."""
     try:
         return listen(wanted)
     except ListenError as error:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from group_sidecar.proxy.listeners.acceptor import tune
 
 PREDECESSOR = "predecessor"
-"""The name of the passed socket that leads to the predecessor (`predecessor`). It is not a listening socket."""
+"""The name of the passed socket that is connected to the predecessor (module `predecessor`)."""
 FIRST_PASSED_FD = 3
 """The first descriptor that a service manager passes (sd_listen_fds(3))."""
 

@@ -1,7 +1,8 @@
-"""The listening sockets of all ports: opened here, or passed by a service manager or by a predecessor.
+"""The listening sockets of all ports. This module opens the sockets, or uses sockets that a service manager or a
+predecessor has passed.
 
-The command line opens the ports before it imports the rest of the sidecar. Clients that connect meanwhile wait in the
-kernel. So this module imports little.
+The command line opens the ports before it imports the rest of the sidecar. Clients that connect during the import wait
+in the kernel. So this module imports little.
 """
 
 import re
@@ -34,7 +35,7 @@ class OpenPorts(NamedTuple):
         listeners: the sockets of each listener, by the listener's name.
         admin: the socket of the admin port, or None if no admin port is configured.
         nodes: the passed sockets of a gateway's ports for its brokers, by node id.
-        closed: the passed sockets that belong to no port, as text. They were closed.
+        closed: the passed sockets that belonged to no port and were closed, as text.
     """
 
     listeners: Mapping[str, list[socket.socket]]
@@ -106,8 +107,9 @@ def sockets_to_pass(
 ) -> list[PassedSocket]:
     """Returns the listening sockets under the names by which `open_ports` of a successor finds them.
 
-    A socket that is bound to its configured address gets no name. The successor finds it by its address, and does not
-    use it if the address was changed in the settings. The function may block, because it resolves names.
+    A socket that is bound to its configured address gets no name. The successor finds such a socket by its address, and
+    does not use the socket if the settings contain another address by then. The function may block, because it resolves
+    names.
 
     Args:
         ports: the open ports.

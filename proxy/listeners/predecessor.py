@@ -1,7 +1,7 @@
-"""The process whose ports this process takes over in a hot restart, as the successor sees it.
+"""The predecessor in a hot restart: the process whose ports this process takes over.
 
-A pair of sockets connects both processes. The successor sends one byte when it serves clients. It reads the end of the
-stream when the predecessor has ended, for whatever reason.
+A pair of sockets connects both processes. The successor sends one byte when it serves clients. The successor reads the
+end of the stream when the predecessor has ended, for whatever reason.
 """
 
 import socket
@@ -28,7 +28,7 @@ class Predecessor:
         try:
             self._channel.send(READY)
         except OSError:
-            pass  # The predecessor has ended. `watch` notices it.
+            pass  # The predecessor has ended, and `watch` notices the end.
 
     async def watch(self) -> None:
         """Waits until the predecessor has ended, and sets `gone`."""

@@ -46,7 +46,7 @@ class ProxyHeader(NamedTuple):
 
     Attributes:
         source: the client's IP address as `format_host` returns it. None if the header contains no IP address of a
-            client, for example in a health check of the load balancer. Then the TCP peer counts as the client.
+            client, for example in a health check of the load balancer. The TCP peer then counts as the client.
         rest: the bytes of the connection that were received after the header.
     """
 
@@ -197,7 +197,7 @@ def _read_v2(header: bytes) -> str | None:
     """Returns the client's address from a header of version 2 that `_v2_size` has checked, or None.
 
     Section 2.2 tells a receiver to ignore the addresses if the command is LOCAL, or if the family or the protocol is
-    unspecified. All bytes after the fixed ones are skipped then, because the position of the TLVs is not specified.
+    unspecified. All bytes after the fixed bytes are skipped then, because the position of the TLVs is not specified.
 
     Raises:
         BadProxyHeader: the TLVs or the checksum are not valid.

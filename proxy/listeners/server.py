@@ -139,7 +139,7 @@ class Server:
         nursery: trio.Nursery,
         events: int,
     ) -> None:
-        """Admits the accepted clients. Pauses the port if it may not accept more of them now."""
+        """Admits the accepted clients. Pauses the port if it may not accept more clients now."""
         bucket, max_clients = self._admission.accept_bucket(port), ACCEPT_BATCH
         if bucket:
             max_clients = min(max_clients, bucket.available(self._poller.now))
@@ -152,7 +152,7 @@ class Server:
     def _admit(
         self, take: Callable[[Target | None], Iterator[AcceptedClient]], port: ClientPort, nursery: trio.Nursery
     ) -> bool:
-        """Admits clients. Returns False if the system has no resources for another one.
+        """Admits clients. Returns False if the system has no descriptor or memory for another client.
 
         `take`: called with the broker's socket address or None, as in `Acceptor.take_accepted`. Returns the accepted
         clients.
@@ -189,7 +189,7 @@ class Server:
         nursery.start_soon(rest)
 
     async def _connect_and_admit(self, pending: PendingClient, port: ClientPort) -> None:
-        """Does the handshakes of a client and of its broker connection, and joins both."""
+        """Does the handshakes of a client and of its broker connection, and hands both to the connection manager."""
         try:
             pending = await self._with_counted_host(pending, port)
             client, subject, server_name = await self._client_endpoint(pending, port)
@@ -244,7 +244,8 @@ class Server:
         `subject`: the subject of the client's certificate, or None.
         """
         admission, address = self._admission, pending.address
-        # A refused client sees that its connection is closed at once, and retries later as after a refused connection.
+        # If the broker cannot be reached, the client's connection is closed at once. The client then retries later, as
+        # after a refused connection.
         try:
             upstream = await self._connect(address, pending.attempt)
             target = admission.remember_target(address, upstream)

@@ -1,8 +1,8 @@
-"""The process that takes over the ports of this process in a hot restart, as the predecessor sees it.
+"""The successor in a hot restart: the process that takes over the ports of this process.
 
 The successor gets its sockets as a service manager passes them (sd_listen_fds(3)). One more pair of sockets connects
 both processes (`predecessor`). Over this connection, the successor reports that it serves clients. When one process
-ends, the other one reads the end of the stream.
+ends, the other process reads the end of the stream.
 """
 
 import os
@@ -19,7 +19,7 @@ from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.os_errors import reason_of
 
 READY_SECONDS = 90.0
-"""Seconds that a successor has for its start. It accepts clients after a minute at the latest
+"""Seconds that a successor has for its start. A successor accepts clients after a minute at the latest
 (`hand_over.LOAD_SECONDS`)."""
 END_SECONDS = 5.0
 """Seconds that a successor has to end by itself before it is killed."""
@@ -39,8 +39,8 @@ if "WATCHDOG_PID" in os.environ:
 os.execvp(sys.argv[3], sys.argv[3:])
 """
 """A program that passes sockets to another program. Only the new process knows its process id, which LISTEN_PID must
-contain. Python runs no code of the parent between fork and exec, because the parent has threads. Signals that would end
-the new process are ignored until it handles them."""
+contain. A program is needed, because a parent with threads cannot safely run Python code between fork and exec. Signals
+that would end the new process are ignored until it handles them."""
 
 
 class SuccessorFailed(Exception):
@@ -61,7 +61,7 @@ class Successor:
 
     @classmethod
     async def start(cls, sockets: Iterable[PassedSocket]) -> Self:
-        """Starts the process, and passes it these listening sockets. Raises SuccessorFailed if it cannot be started."""
+        """Starts the process, and passes it these listening sockets. Raises SuccessorFailed if the start fails."""
         ours, theirs = socket.socketpair()
         with theirs:
             passed = [*sockets, PassedSocket(PREDECESSOR, theirs)]
@@ -103,7 +103,7 @@ class Successor:
             return False
 
     async def end(self) -> None:
-        """Ends the process, and waits until it has ended. A cancellation does not interrupt this."""
+        """Ends the process, and waits until it has ended. A cancellation does not interrupt this method."""
         with trio.CancelScope(shield=True), self._channel:
             self._process.terminate()
             with trio.move_on_after(END_SECONDS):
@@ -129,16 +129,16 @@ def command_line() -> list[str]:
 
 
 async def start_successor(sockets: Callable[[], list[PassedSocket]], stop: trio.Event) -> Successor | None:
-    """Starts a successor. Returns it when it serves clients.
+    """Starts a successor, and returns the successor when it serves clients.
 
-    Returns None if `stop` was set meanwhile. The successor is then ended.
+    Returns None if `stop` was set before that, and ends the successor.
 
     Args:
-        sockets: returns the sockets to pass. It may block.
+        sockets: returns the sockets to pass. The function may block.
         stop: set when this process stops.
 
     Raises:
-        SuccessorFailed: the successor does not serve clients. It is ended.
+        SuccessorFailed: the successor does not serve clients. The successor was ended.
     """
     ready = failed = None
     async with trio.open_nursery() as nursery:
@@ -152,7 +152,7 @@ async def start_successor(sockets: Callable[[], list[PassedSocket]], stop: trio.
         try:
             ready = await _ready_successor(await trio.to_thread.run_sync(sockets))
         except SuccessorFailed as error:
-            failed = error  # Raised inside the nursery, the exception would arrive in an exception group.
+            failed = error  # An exception raised inside the nursery would arrive in an exception group.
         nursery.cancel_scope.cancel()
     if failed:
         raise failed

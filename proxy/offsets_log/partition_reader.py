@@ -1,9 +1,9 @@
 """Finds the partitions of `__consumer_offsets` that the broker leads, reads them, and handles each Fetch reply.
 
-`PartitionReader` follows each partition through its states: found, loading, loaded, moved, failed. `tail` owns the
-connections, and `LogFollower` turns the records into groups.
+`PartitionReader` loads each partition, then reads the partition's new records, and stops when another broker leads the
+partition or an error occurs. `tail` owns the connections, and `LogFollower` turns the records into groups.
 
-The file has more than 400 lines because all these steps change the same table of readings.
+The file has more than 400 lines because all these steps change the same table of `PartitionReading` objects.
 
 The work is done in slices of a few milliseconds. Clients' frames are handled between the slices, because this work
 shares a thread with the data path.
@@ -64,7 +64,7 @@ class PartitionReading:
         loaded: whether the reading has reached the end of the log once.
         next_batch_bytes: the size of the next batch in bytes if the last reply cut off this batch, otherwise 0.
         largest: the size in bytes of the largest batch that a warning was logged for.
-        last_served_round: the last round in which the partition had records.
+        last_served_round: the number of the last call of `PartitionReader.read` that returned records of the partition.
     """
 
     number: int
@@ -96,9 +96,9 @@ class PartitionReader:
     Two tasks may use a reader at a time, for different partitions.
 
     Args:
-        copy: gets the records.
+        copy: the copy into which the records are merged.
         coordinators: learns the leaders of the partitions.
-        broker: the broker's name in the log.
+        broker: the name of the broker in log lines.
         buffer_size: bytes that are read at a time.
 
     Attributes:
@@ -140,7 +140,7 @@ class PartitionReader:
     async def lose(self, *, epochs_count: bool) -> None:
         """Notes that the connection is gone.
 
-        A reading continues on the next connection if the leader epoch is still the same.
+        Reading a partition continues on the next connection if the leader epoch is still the same.
 
         Args:
             epochs_count: whether an equal epoch is enough to continue. Otherwise all partitions are loaded again.
@@ -165,7 +165,8 @@ class PartitionReader:
     def reload_group(self, group_id: str) -> bool:
         """Makes the partition of a group load again, because the copy of the group is wrong.
 
-        Returns False if the partition is not read here. The load begins with the next `discover`, which is due soon.
+        Returns False if the reader does not read the partition. The load begins with the next `discover`, which is due
+        soon.
         """
         count = self._follower.partitions.count
         number = partition_for(group_id, count) if count else -1
@@ -264,7 +265,7 @@ class PartitionReader:
         return bool(found)
 
     async def _check_serving(self, client: KafkaClient) -> None:
-        """Asks whether the broker's coordinator serves the partitions that were read here.
+        """Asks whether the broker's coordinator serves the partitions that the sidecar reads.
 
         Until the coordinator serves a partition, the broker replies to its clients that the coordinator is loading.
         """
@@ -290,10 +291,12 @@ class PartitionReader:
             await self._replay(reading, data.records or b"")
             loads = self._is_current(reading) and not reading.loaded
             if loads and (reason := self._follower.overflowed(reading.number)):
-                self._fail(reading, reason)  # The bound was exceeded before the end was reached.
-            # A reply without any records shows that there are none up to the end: compaction has removed them.
+                self._fail(reading, reason)  # `limits.offsets` was exceeded during the load.
+            # If the whole reply has no records, no record is left up to the partition's end: compaction has removed the
+            # others.
             ended = data.high_watermark >= 0 and (nothing_fetched or reading.log.next_offset >= data.high_watermark)
-            # During a load, records are merged only at the end, because later records overwrite most of the earlier.
+            # During a load, records are merged only at the end, because later records overwrite most of the earlier
+            # records.
             if self._is_current(reading) and (reading.loaded or ended):
                 await self._apply_replayed(reading)
         except DecodeError as error:
@@ -318,7 +321,7 @@ class PartitionReader:
             self.read_counters.records += reading.log.records - before
             self.read_counters.count_skipped(reading.log.skipped)
             reading.log.skipped.clear()
-        if reading.log.next_offset > offset:  # Otherwise a batch was cut off.
+        if reading.log.next_offset > offset:  # If the offset is the same, a batch was cut off.
             reading.last_served_round = self._rounds
 
     def _check_batch_size(self, reading: PartitionReading, records: bytes) -> None:
@@ -344,7 +347,7 @@ class PartitionReader:
     async def _yield_to_others(self, reading: PartitionReading) -> None:
         """Lets other tasks run."""
         if not reading.loaded:
-            gc.freeze()  # Loaded objects stay and have no cycles. A scan of them would take 0.1 s.
+            gc.freeze()  # Loaded objects form no cycles, and the collector would take 0.1 s to scan them.
         await trio.lowlevel.checkpoint()
 
     def _caught_up(self, reading: PartitionReading, asked_at: float) -> None:
@@ -402,7 +405,7 @@ class PartitionReader:
             self._fail(reading, error_name(code))
 
     def _fail(self, reading: PartitionReading, reason: str) -> None:
-        """Stops reading a partition, which is loaded again after a pause."""
+        """Stops reading a partition because of an error. The partition is loaded again after a pause."""
         number, previous = reading.number, self._failures.get(reading.number)
         self._readings.pop(number, None)
         self.read_counters.lags.pop(number, None)
@@ -426,7 +429,7 @@ class PartitionReader:
         woken.set()
 
     def _is_current(self, reading: PartitionReading) -> bool:
-        """Whether the reading is still in use: it was neither replaced nor dropped."""
+        """Whether the reading is still in use, which means that it was neither replaced nor dropped."""
         return self._readings.get(reading.number) is reading
 
     def _now(self) -> float:

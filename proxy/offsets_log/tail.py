@@ -1,10 +1,10 @@
 """Keeps a copy of the coordinator up to date from `__consumer_offsets` while the sidecar runs.
 
-`OffsetsTail` owns the connections, reconnects, and logs why the log cannot be read. `PartitionReader` selects the
-partitions and handles the records.
+`OffsetsTail` owns the connections, reconnects, and logs why `__consumer_offsets` cannot be read. `PartitionReader`
+selects the partitions and handles the records.
 
-A failure here does not affect the forwarding of clients. Loading has a connection of its own, so that the tail of one
-partition does not wait for the load of another.
+A failure here does not affect the forwarding of clients. Loads have a connection of their own, so that new records of a
+loaded partition do not wait for the load of another partition.
 """
 
 import trio
@@ -33,19 +33,19 @@ PAUSE_SECONDS = 0.01
 """Seconds between two Fetches of the tail. Under load, each Fetch then returns more records, and fewer Fetches are
 needed."""
 IDLE_SECONDS = 0.1
-"""Seconds until the next Fetch of a load if the last reply contained none of the partitions."""
+"""Seconds until the next Fetch of a load if the last reply contained no partition."""
 DENIED_SECONDS = 60.0
-"""Seconds until the sidecar checks again whether it may read the log."""
+"""Seconds until the sidecar checks again whether it may read `__consumer_offsets`."""
 
 LogStatus = dict[str, object]
-"""The status of the log, for JSON."""
+"""The status of reading `__consumer_offsets`, for JSON."""
 
 
 class OffsetsTail:
-    """Reads the partitions of the log that one broker leads.
+    """Reads the partitions of `__consumer_offsets` that one broker leads.
 
     Args:
-        copy: gets the records.
+        copy: the copy into which the records are merged.
         versions: learns which versions the broker offers, at each connection.
         coordinators: learns which broker coordinates a group.
         connections: connects to the broker.
@@ -82,15 +82,15 @@ class OffsetsTail:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether all partitions that the broker leads are loaded. Also True if the sidecar may not read them."""
+        """Whether all partitions that the broker leads are loaded. Also True if the sidecar may not read the log."""
         loads = PartitionState.LOADING in self._table.states.values()
         return self.denied or not (self._failure_reason or loads)
 
     def status(self) -> LogStatus:
-        """Returns whether the log is read or why not, the partition count, and the broker's partitions by state.
+        """Returns whether the log is read, or else the reason, and the count and the states of the partitions.
 
         If commits or members bypassed the sidecar, the status contains how many, and whether answers may rely on
-        `answers.exclusive`. For failed partitions it contains the reasons.
+        `answers.exclusive`. If partitions have failed, the status contains the reasons.
         """
         partitions_by_state = {
             state: sorted(number for number, found in self._table.states.items() if found is state)
@@ -136,13 +136,15 @@ class OffsetsTail:
                     finally:
                         # If the nursery cancelled `_load` itself, a cycle would remain: `Cancelled` refers to the frame
                         # of the nursery, whose variables refer to `Cancelled`. The collector frees no cycles
-                        # (proxy/runtime/garbage_collection.py), so all that was read would stay.
+                        # (proxy/runtime/garbage_collection.py), so all records that were read would stay in memory.
                         nursery.cancel_scope.cancel()
             except Exception as error:  # noqa: BLE001 - unexpected exceptions are raised again
                 await trio.sleep(await self._connection_failed(first_error(error)))
 
     async def _tail(self, client: KafkaClient) -> None:
-        """Finds partitions and tails the loaded ones until the connection ends."""
+        """Finds the partitions that the broker leads, and reads new records of loaded partitions, until the connection
+        ends.
+        """
         reader = self._reader
         await reader.discover(client)
         while True:

@@ -1,4 +1,4 @@
-"""TLS of clients' connections, of the sidecar's own connections and of token endpoints.
+"""TLS with clients, with brokers and with token endpoints.
 
 - `contexts`: TLS contexts that are made from files, and made again when the files have changed
 - `certificates`, `file_stamp`: when certificates expire, and whether their files have changed

@@ -1,4 +1,4 @@
-"""When certificates expire."""
+"""Finds out when certificates expire."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +14,7 @@ def expires_at(file: Path) -> float:
         OSError: the file cannot be read.
         ValueError: the file contains no certificate that can be parsed.
     """
-    from cryptography import x509  # Imported here, because a sidecar without TLS starts faster without it.
+    from cryptography import x509  # Not imported at the start, because a sidecar without TLS does not need it.
 
     certificates = x509.load_pem_x509_certificates(file.read_bytes())
     return min(certificate.not_valid_after_utc.timestamp() for certificate in certificates)
@@ -53,10 +53,10 @@ class _CertificateExpiry:
         self._file = file
         self._stamp: FileStamp | None = None
         self._expires_at: float | None = None
-        self.current()  # The first certificate takes longest, and must not be read while clients are served.
+        self.current()  # The first call imports `cryptography`, which must not delay clients later.
 
     def current(self) -> float | None:
-        """Returns when the certificate expires. A file that cannot be used leaves the last result."""
+        """Returns when the certificate expires. If the file cannot be used, the last result is returned again."""
         with suppress(OSError, ValueError):
             stamp = file_stamp(self._file)
             if stamp != self._stamp:

@@ -4,9 +4,9 @@ The name chooses the certificate, and each certificate has a TLS context of its 
 resume before it reports the name. If OpenSSL got the bytes first, a client could resume the session of one name and ask
 for another name. So this module reads the name before OpenSSL gets the first byte.
 
-The thread of the data path reads the name, so the work is bounded: at most MAX_RECORDS records, at most MAX_EXTENSIONS
-extensions, and each byte is copied once. This module reports no fault, because OpenSSL gets all bytes afterwards and
-refuses malformed bytes.
+The thread of the data path reads the name, so the work is bounded. The module reads at most MAX_RECORDS records and
+MAX_EXTENSIONS extensions, and copies each byte once. This module reports no fault, because OpenSSL gets all bytes
+afterwards and refuses malformed bytes.
 """
 
 from typing import Final
@@ -14,11 +14,12 @@ from typing import Final
 from group_sidecar.proxy.dataplane.tls_records import HEADER_BYTES, LENGTH_AT
 
 MAX_RECORDS: Final = 32
-"""How many records a ClientHello may have. Clients use one, or a few of them."""
+"""How many records a ClientHello may have. Clients use one record, or a few records."""
 MAX_HELLO_BYTES: Final = 32_768
-"""The longest ClientHello that is waited for. A longer one goes to OpenSSL at once and is refused."""
+"""The size in bytes of the longest ClientHello that is waited for. OpenSSL gets a longer ClientHello at once and
+refuses it."""
 MAX_EXTENSIONS: Final = 100
-"""How many extensions are searched for the name. Browsers send about 20 of them, and IANA lists about 60."""
+"""How many extensions are searched for the name. Browsers send about 20 extensions, and IANA lists about 60."""
 _HANDSHAKE: Final = 22
 """The type of a record with handshake messages (RFC 8446, 5.1)."""
 _MAX_RECORD_BYTES: Final = 16_384
@@ -27,7 +28,7 @@ _CLIENT_HELLO: Final = 1
 _MESSAGE_HEADER_BYTES: Final = 4
 _VERSION_AND_RANDOM_BYTES: Final = 34
 _SERVER_NAME: Final = 0
-"""The type of the extension, and the type of its only kind of entry (RFC 6066, 3)."""
+"""The type of the extension `server_name`, and the type `host_name` of its entries (RFC 6066, 3). Both types are 0."""
 
 
 class ClientHelloReader:
@@ -35,7 +36,8 @@ class ClientHelloReader:
 
     Attributes:
         received: all bytes that the client has sent.
-        is_complete: whether the ClientHello is complete, or the bytes are no ClientHello that is worth waiting for.
+        is_complete: whether no more bytes are needed: the ClientHello is complete or too long, or the bytes are
+            something else.
     """
 
     def __init__(self) -> None:
@@ -116,7 +118,9 @@ def _host_name(hello: bytes) -> bytes:
 
 
 def _vector(data: bytes, start: int, length_bytes: int) -> tuple[bytes, int]:
-    """Returns the content of a vector (RFC 8446, 3.4) and the position after it. Raises IndexError if it is cut."""
+    """Returns the content of a vector (RFC 8446, 3.4) and the position after it. Raises IndexError if bytes are
+    missing.
+    """
     body = start + length_bytes
     end = body + int.from_bytes(data[start:body], "big")
     if end > len(data) or body > len(data):

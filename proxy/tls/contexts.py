@@ -48,10 +48,10 @@ class ReloadingContext:
     regular replacement, because a certificate and its key are seldom replaced at the same moment.
 
     Args:
-        name: names the context in the log.
+        name: names the context in log lines.
         files: the files of the context.
         make: makes the context. Raises OSError or UnusableFileError.
-        certificate_file: the one of these files that has the context's certificate; None if it has no certificate.
+        certificate_file: which of these files has the context's certificate; None if the context has no certificate.
 
     Attributes:
         load: the number of the current context in this process. A context with another number may have another
@@ -78,7 +78,7 @@ class ReloadingContext:
         self._stamps: list[FileStamp] = []
         self._context, self.expires_at = self._made()
         self.load = next(_loads)
-        with suppress(OSError):  # The files were there a moment ago. If one is missing now, `current` reports it.
+        with suppress(OSError):  # If a file has vanished since `_made` read it, `current` reports this.
             self._stamps = self._file_stamps()
 
     def current(self) -> ssl.SSLContext:
@@ -149,7 +149,8 @@ def upstream_context(settings: Tls) -> ssl.SSLContext:
 def client_context(ca_file: Path | None) -> ssl.SSLContext:
     """Returns a context of connections to a server. The server's certificate must contain the name of the server.
 
-    `ca_file`: the trusted authorities, or None for those of the system. Raises UnusableFileError.
+    `ca_file`: the file of the trusted authorities, or None for the authorities that the system trusts. Raises
+    UnusableFileError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

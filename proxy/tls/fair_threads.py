@@ -1,4 +1,4 @@
-"""Threads that addresses share in turn, so that an address with much work does not delay another one."""
+"""Threads that client addresses share in turn, so that an address with much work does not delay other addresses."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,7 +11,7 @@ _Arguments = TypeVarTuple("_Arguments")
 
 
 class FairThreads:
-    """Runs functions in threads. If all threads are busy, the addresses that wait get the next free one in turn.
+    """Runs functions in threads. If all threads are busy, the addresses that wait get the next free thread in turn.
 
     Args:
         max_threads: the maximum number of functions that run at a time.
@@ -19,7 +19,7 @@ class FairThreads:
 
     def __init__(self, max_threads: int) -> None:
         self._free = max_threads
-        self._limiter = trio.CapacityLimiter(max_threads)  # No task waits for it, as this class counts threads.
+        self._limiter = trio.CapacityLimiter(max_threads)  # This class counts the threads, so no task waits here.
         self._waiting: OrderedDict[str, trio.lowlevel.ParkingLot] = OrderedDict()
         """The waiting tasks of each address, in the order of the next turns. An address whose tasks were all cancelled
         stays until its turn."""
@@ -41,7 +41,7 @@ class FairThreads:
             self._hand_on()
 
     def _hand_on(self) -> None:
-        """Gives a thread to the next address. The address goes to the end if more of its tasks wait."""
+        """Gives the free thread to the next address. The address goes to the end if more of its tasks wait."""
         while self._waiting:
             address, tasks = self._waiting.popitem(last=False)
             if tasks.unpark():

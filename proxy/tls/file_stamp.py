@@ -1,4 +1,4 @@
-"""Shows whether a file was replaced or changed."""
+"""Detects whether a file was replaced or changed."""
 
 from pathlib import Path
 

@@ -1,11 +1,12 @@
 """A TLS handshake over a non-blocking socket, before the data path takes over.
 
-A worker thread does the arithmetic of a handshake, which takes about a millisecond. The thread of the data path goes on
-meanwhile, because the `ssl` module releases the GIL. At most HANDSHAKE_THREADS handshakes compute at a time, so a flood
-of handshakes leaves the processors to the data path. Client addresses share the threads in turn, so the flood of one
-address does not delay the handshakes of another one.
+A worker thread does the arithmetic of a handshake, which takes about a millisecond. The thread of the data path
+continues during this time, because the `ssl` module releases the GIL. At most HANDSHAKE_THREADS handshakes compute at a
+time, so a flood of handshakes leaves the processors to the data path. Client addresses share the threads in turn, so
+the flood of one address does not delay the handshakes of other addresses.
 
-Until a client's ClientHello is complete, the sidecar keeps only its bytes. OpenSSL's state takes more memory.
+Until a client's ClientHello is complete, the sidecar keeps only the received bytes. The state of OpenSSL would take
+more memory.
 """
 
 import socket
@@ -48,7 +49,7 @@ async def read_client_hello(client: socket.socket, received: bytes) -> ClientHel
     """Returns a client's ClientHello, or its first bytes if they are something else.
 
     Args:
-        client: a connected non-blocking socket. The caller keeps it.
+        client: a connected non-blocking socket. The caller keeps the socket.
         received: bytes of the client that were read before.
 
     Raises:
@@ -92,14 +93,15 @@ async def handshake(
         tls = context.wrap_bio(incoming, outgoing, server_name is None, server_name, session)
         incoming.write(received)
         while True:
-            # OpenSSL does no arithmetic before a record is complete. A peer may send a record byte by byte.
+            # OpenSSL computes only when a record is complete. So a peer that sends a record byte by byte uses no
+            # thread.
             done = await _threads.run(turn, _step, tls) if has_work else _step(tls)
             await _send(stream, outgoing)
             read = len(unread) - incoming.pending
             records.walk(unread[:read], 0, read)
             unread = unread[read:]
             if done:
-                incoming.read()  # The data path decides when OpenSSL gets the rest.
+                incoming.read()  # The data path later gives these bytes (`unread`) to OpenSSL in turns.
                 return TlsState(tls, incoming, outgoing, unread, records)
             chunk = await _receive(stream, received_bytes)
             incoming.write(chunk)
@@ -128,7 +130,7 @@ async def _receive(stream: trio.socket.SocketType, received_bytes: int) -> bytes
 
 
 def _step(tls: ssl.SSLObject) -> bool:
-    """Advances a handshake as far as the bytes permit. Returns whether it is complete."""
+    """Advances a handshake as far as the received bytes permit. Returns whether the handshake is complete."""
     try:
         tls.do_handshake()
     except ssl.SSLWantReadError:
