@@ -77,12 +77,12 @@ def _of_offsets(
     for group in groups_asked(request, version):
         if reason := manager.offsets_fallback_reason(group, at):
             return reason
-    if version >= MANY_GROUPS_SINCE and not all(_member_epoch_matches(each, manager) for each in request.groups):
+    if version >= MANY_GROUPS_SINCE and not all(_member_epoch_matches(each, manager, at) for each in request.groups):
         return FallbackReason.VERSION
     return None
 
 
-def _member_epoch_matches(asked: OffsetFetchRequestGroup, manager: GroupMetadataManager) -> bool:
+def _member_epoch_matches(asked: OffsetFetchRequestGroup, manager: GroupMetadataManager, at: float) -> bool:
     """Whether the broker accepts the member id and epoch that a request names for a group (KIP-848).
 
     If the broker does not accept them, the request goes to the broker, because only the broker knows the right error.
@@ -92,5 +92,7 @@ def _member_epoch_matches(asked: OffsetFetchRequestGroup, manager: GroupMetadata
         return True
     if asked.member_id is None and asked.member_epoch < 0:
         return group.kind is GroupKind.CONSUMER
+    if group.fallback_reason(at) is not None:
+        return False  # The member may have left.
     members = group.consumer.members if group.consumer else ()
     return any((member.member_id, member.epoch) == (asked.member_id, asked.member_epoch) for member in members)

@@ -176,6 +176,19 @@ class GroupMetadataManager:
         """Sets whether the broker keeps groups without members."""
         self._cache.keep_empty_groups(keeps)
 
+    @property
+    def needs_broker_count(self) -> bool:
+        """Whether `set_broker_count` is needed: the copy may answer without the log."""
+        return self._cache.exclusive and not self._cache.partitions.in_use
+
+    def set_broker_count(self, count: int) -> None:
+        """Sets the number of brokers in the cluster.
+
+        Without the log, the copy answers only if there is one broker. Another broker may coordinate a group, or change
+        the group's offsets when a topic is deleted, and this sidecar would not see that.
+        """
+        self._cache.note_other_brokers(count != 1)
+
     def forget_broker_behaviour(self) -> None:
         """Forgets how the broker describes KIP-848 groups, because the broker may run another release than before."""
         self.default_assignor = self.sends_error_messages = None
@@ -187,10 +200,14 @@ class GroupMetadataManager:
     def apply(self, events: Iterable[AnyEvent], now: float) -> list[Fact]:
         """Applies events in order. Returns the facts that follow."""
         facts: list[Fact] = []
-        returning = self._cache.not_coordinated
+        partitions = self._cache.partitions
         for event in events:
-            if returning and _is_from_coordinator(event):
-                facts += self.log.bring_back(event.group_id, now)  # type: ignore[union-attr]
+            if partitions.not_coordinated and isinstance(event, Event) and _is_from_coordinator(event):
+                since = partitions.not_coordinated_since(event.group_id)
+                if since is not None and event.sent_at >= since:
+                    facts += self.log.bring_back(event.group_id, now)
+                elif since is not None and isinstance(event, MemberActivity):
+                    continue  # The broker may have accepted the request before it replied NOT_COORDINATOR.
             facts += self._rules[type(event)](event, now)
         return facts
 
@@ -534,7 +551,7 @@ class GroupMetadataManager:
         self._cache.trust(group_id)
 
 
-def _is_from_coordinator(event: AnyEvent) -> bool:
+def _is_from_coordinator(event: Event) -> bool:
     """Whether only the coordinator of the event's group can have sent the reply that the event reports."""
     if isinstance(event, OffsetsStored):
         return bool(event.offsets or event.unresolved)

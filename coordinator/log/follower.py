@@ -100,9 +100,14 @@ class LogFollower:
         self._cache.relist_all()
 
     def stop_reading(self, now: float) -> None:
-        """Forgets everything that was read, because the log is no longer read."""
+        """Forgets everything that was read, because the log is no longer read.
+
+        The groups in the log still exist, so any group may have an unseen history.
+        """
         for number in list(self.partitions.leader_partitions):
             self._forget_groups(number, now)
+            self._cache.unseen_history.doubt_others()
+            self._cache.note_other_brokers(True)
         self.moved_groups.clear()
         self.partitions.recount(None, ())
 
@@ -202,9 +207,7 @@ class LogFollower:
         for group_id in self.partitions.groups_of(number):
             self._cache.forget_state(group_id)
         self._cache.note_removal(now)
-        if count := self.partitions.count:
-            noted = self._cache.not_coordinated
-            self._cache.end_not_coordinated([each for each in noted if partition_for(each, count) == number])
+        self.partitions.forget_not_coordinated(number)
 
     # Records from the log.
 
@@ -323,7 +326,7 @@ class LogFollower:
         group_id, removed = logged.group_id, logged.removed
         logged.removed = 0
         log.recount(logged)
-        cache.end_not_coordinated([group_id])
+        self.partitions.end_not_coordinated(group_id)
         if group_id in partition.deleted:
             log.defer(name)  # The log is older than the wire. The group is merged once the log has caught up.
             return []
@@ -372,8 +375,11 @@ class LogFollower:
         # The log contains the whole state of a group of the new protocols, so a new group will appear in the log too.
         reported_since = group.kind is GroupKind.CLASSIC and self._wire_reported_since(group, partition.fresh_at)
         if not reported_since and (tombstone or group.kind is not GroupKind.CLASSIC or not self._cache.exclusive):
+            created_again = group.wire_event_at > partition.fresh_at
             self._cache.remove(group_id, now)
             self._cache.unseen_history.end(group_id)
+            if created_again:
+                self._cache.unseen_history.note(group_id, now)
             return
         if group_id in self._cache.offsets:
             offsets = self._cache.attach_log_to_offsets(partition, group_id, None)
@@ -440,22 +446,20 @@ class LogFollower:
             return event
         return replace(event, state=GroupState.EMPTY, protocol_type=group.protocol_type if group else "")
 
-    def note_not_coordinated(self, group_id: str) -> None:
+    def note_not_coordinated(self, group_id: str, now: float) -> None:
         """Notes that the broker replied NOT_COORDINATOR. `bring_back` will merge the group's records again.
 
         The broker does not lead the group's partition any more, or was fenced for some seconds and leads it again.
         """
         partition = self.partitions.partition_of(group_id)
         if partition is not None and group_id.encode() in partition.log.groups:
-            self._cache.note_not_coordinated(group_id)
+            self.partitions.note_not_coordinated(group_id, now)
 
     def bring_back(self, group_id: str, now: float) -> list[Fact]:
-        """Merges the records of a group that NOT_COORDINATOR removed, because the broker coordinates the group again.
+        """Merges the records of a group in `not_coordinated` again, because the broker coordinates the group again.
 
-        Does nothing for other groups. Returns the facts that follow from records that were not merged before.
+        Returns the facts that follow from records that were not merged before.
         """
-        if group_id not in self._cache.not_coordinated:
-            return []
         partition = self.partitions.partition_of(group_id)
         assert partition is not None
         return self._merge_group(partition, group_id.encode(), now)

@@ -21,7 +21,7 @@ class FollowedLog(Protocol):
     def may_include(self, event: Event) -> bool:
         """Whether the log may already contain the effect of an event, and later changes that the wire did not show."""
 
-    def note_not_coordinated(self, group_id: str) -> None:
+    def note_not_coordinated(self, group_id: str, now: float) -> None:
         """Notes that the broker replied NOT_COORDINATOR. `bring_back` will merge the group's records again."""
 
     def expect_group_tombstone(self, group_id: str, now: float, *, existed: bool) -> None:

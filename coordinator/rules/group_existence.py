@@ -68,7 +68,7 @@ class GroupExistence:
             return []  # The request was sent before the broker became the coordinator.
         known = self._log.moved_groups.pop(event.group_id) is not None or self._cache.exists(event.group_id)
         self._cache.remove(event.group_id, now)
-        self._log.note_not_coordinated(event.group_id)
+        self._log.note_not_coordinated(event.group_id, now)
         partitions = self._cache.partitions
         # Otherwise another broker leads the group's partition. If this broker leads it later, the log has the group.
         if partitions.count is None or partitions.partition_of(event.group_id) is not None:

@@ -27,6 +27,8 @@ from group_sidecar.coordinator.state.log_partitions import FRESH_SECONDS, Partit
 
 GROUPS_PER_STEP = 500
 """Groups per step of a loop over all groups. A step takes less than a millisecond."""
+LEAST_RETENTION_SECONDS = 60.0
+"""The least time for which a broker keeps the offsets of a group without members (`offsets.retention.minutes`)."""
 _ERRORS = {
     PartitionState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     PartitionState.OWNED: ErrorCode.COORDINATOR_NOT_AVAILABLE,  # The log is not fresh.
@@ -60,6 +62,8 @@ class Confidence:
         if exclusivity_reason is not None and self._needs_exclusive(question, group_id, group, now):
             # This reason precedes the others: while it holds, the copy may not answer even after the others have ended.
             return exclusivity_reason
+        if self._cache.may_have_other_brokers and not self._cache.partitions.in_use:
+            return FallbackReason.COLD
         if question is Question.DESCRIPTION:
             return self._description_fallback_reason(group_id, group, now)
         if group_id in self._cache.distrusted:
@@ -107,24 +111,24 @@ class Confidence:
             return log_reason
         if group is None:
             return None if cache.fully_observed(group_id) else FallbackReason.COLD
-        return group.fallback_reason(now) or (FallbackReason.IN_DOUBT if cache.may_be_removed_soon(group) else None)
+        offsets = None if cache.partitions.in_use else cache.group_offsets(group_id)
+        may_be_gone = cache.may_be_removed_soon(group) or (
+            offsets is not None and _may_have_expired(group, offsets, now)
+        )
+        return group.fallback_reason(now) or (FallbackReason.IN_DOUBT if may_be_gone else None)
 
     def _offsets_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
         cache, offsets = self._cache, self._cache.group_offsets(group_id)
         if cache.partitions.in_use:
-            return self._log_fallback_reason(group_id, now) or self._logged_offsets_fallback_reason(
-                group_id, offsets, now
-            )
+            return self._log_fallback_reason(group_id, now) or self._logged_offsets_fallback_reason(group_id, now)
         if group is not None and group.kind is not GroupKind.CLASSIC:
             return FallbackReason.VERSION
         if offsets is not None:
-            return offsets.fallback_reason
+            return offsets.fallback_reason or (FallbackReason.STALE if _may_have_expired(group, offsets, now) else None)
         return None if cache.fully_observed(group_id) and cache.keeps_empty_groups else FallbackReason.COLD
 
-    def _logged_offsets_fallback_reason(
-        self, group_id: str, offsets: GroupOffsets | None, now: float
-    ) -> FallbackReason | None:
-        cache = self._cache
+    def _logged_offsets_fallback_reason(self, group_id: str, now: float) -> FallbackReason | None:
+        cache, offsets = self._cache, self._cache.group_offsets(group_id)
         partition = cache.partitions.partition_of(group_id)
         assert partition is not None
         if now < cache.topic_deletion_until:
@@ -133,7 +137,8 @@ class Confidence:
             return FallbackReason.UNDECODABLE
         if offsets is not None:
             return offsets.fallback_reason
-        if partition.log.has_offsets(group_id):
+        logged = partition.log.groups.get(group_id.encode())
+        if logged is not None and (group_id not in cache.groups or logged.has_offsets):
             return FallbackReason.COLD  # The copy does not keep the group: see `limits.groups` and `not_coordinated`.
         return FallbackReason.IN_DOUBT if cache.settled_at(group_id) > partition.fresh_at else None
 
@@ -167,7 +172,8 @@ class Confidence:
         cache = self._cache
         if (exclusivity_reason := cache.exclusivity.fallback_reason(now)) is not None:
             return exclusivity_reason
-        if not cache.unseen_history.all_known or (cache.partitions.in_use and not cache.partitions.all_current(now)):
+        is_current = cache.partitions.all_current(now) if cache.partitions.in_use else not cache.may_have_other_brokers
+        if not (cache.unseen_history.all_known and is_current):
             return FallbackReason.COLD
         uncertain = not cache.distrusted <= cache.groups.keys() or any(
             each.lost_deletions for _, each in cache.partitions
@@ -201,4 +207,10 @@ class Confidence:
         # so a client that bypasses this sidecar may have created the group again.
         deleted_at = partition.deleted.get(group_id)
         may_exist_again = deleted_at is not None and deleted_at <= partition.fresh_at
-        return FallbackReason.IN_DOUBT if may_exist_again or partition.lost_deletions else None
+        uncertain = may_exist_again or partition.lost_deletions or partition.log.has_partial_batch
+        return FallbackReason.IN_DOUBT if uncertain else None
+
+
+def _may_have_expired(group: Group | None, offsets: GroupOffsets, now: float) -> bool:
+    """Whether the broker may have removed offsets of a group without members, which only the log shows."""
+    return (group is None or not group.members) and now - offsets.changed_at >= LEAST_RETENTION_SECONDS

@@ -3,7 +3,7 @@
 The module has more than 400 lines because creating, forgetting and counting groups change the same tables.
 """
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from itertools import count
 
 from group_sidecar.codecs.primitives import MAX_STRING_BYTES
@@ -53,13 +53,14 @@ class GroupCache:
         partitions: the partitions of `__consumer_offsets`, and which groups each of them stores.
         unseen_history: groups that may have an unseen history.
         distrusted: groups for which verification found a difference to the broker.
-        not_coordinated: removed groups for which the broker replied NOT_COORDINATOR although their log is read.
         unread_writes: writes that could not be decoded.
         exclusivity: the operator's statement that every client reaches the broker through this sidecar, and the
             evidence against it.
         ticks: numbers the changes of all groups.
         changed: groups whose entries in the list of groups are outdated.
         listed: groups in the list of groups. The removal of any other group does not change the list.
+        may_have_other_brokers: whether another broker of the cluster may coordinate groups too. Only the log shows
+            which broker coordinates a group.
         keeps_empty_groups: whether the broker keeps groups without members, as all brokers do since 0.10.1. Older
             brokers keep the offsets of such groups, but neither list nor describe them.
         topic_deletion_until: until when the broker may still return offsets of deleted topics.
@@ -73,7 +74,6 @@ class GroupCache:
         self.unseen_history = UnseenHistory(max_groups, self.groups)
         self.unread_writes = UnreadWrites()
         self.distrusted: set[str] = set()
-        self.not_coordinated: set[str] = set()
         self.ticks = count(1)
         self.changed: set[str] = set()
         self.listed: Container[str] = ()
@@ -81,6 +81,7 @@ class GroupCache:
         self.exclusivity = Exclusivity(stated=exclusive)
         self.topic_deletion_until = NEVER
         self.overflowed = 0
+        self.may_have_other_brokers = False
         self.keeps_empty_groups = True
         self.max_offsets = max_offsets
         self._max_groups = max_groups
@@ -100,8 +101,7 @@ class GroupCache:
         yield TableSize("open_transactions", len(self.transactions), open_bytes)
         yield self.metadata.table
         yield TableSize("distrusted_groups", len(self.distrusted), sum(map(name_bytes, self.distrusted)))
-        returning = self.not_coordinated
-        yield TableSize("not_coordinated_groups", len(returning), sum(map(name_bytes, returning)))
+        yield self.partitions.not_coordinated_table
         yield from self.unseen_history.tables
         yield self.exclusivity.table
 
@@ -172,14 +172,6 @@ class GroupCache:
         """Ends the distrust of a group."""
         self.distrusted.discard(group_id)
 
-    def note_not_coordinated(self, group_id: str) -> None:
-        """Notes a removed group whose log is read and for which the broker replied NOT_COORDINATOR."""
-        self.not_coordinated.add(group_id)
-
-    def end_not_coordinated(self, group_ids: Iterable[str]) -> None:
-        """Forgets these groups as not coordinated, because their records are merged again or are not read any more."""
-        self.not_coordinated.difference_update(group_ids)
-
     def relist(self, group_id: str) -> None:
         """Marks the entry of a group in the list of groups as outdated."""
         self.changed.add(group_id)
@@ -187,6 +179,12 @@ class GroupCache:
     def relist_all(self) -> None:
         """Marks the entries of all groups in the list of groups as outdated."""
         self.changed.update(self.groups)
+
+    def note_other_brokers(self, may_exist: bool) -> None:
+        """Sets `may_have_other_brokers`."""
+        if may_exist is not self.may_have_other_brokers:
+            self.may_have_other_brokers = may_exist
+            self.relist_all()
 
     # Creation and removal of groups.
 
@@ -332,7 +330,7 @@ class GroupCache:
                 # If a client deleted the group, the log may still contain the deleted offsets.
                 logged = None if group_id in partition.deleted else partition.log.groups.get(group_id.encode())
                 offsets = self.attach_log_to_offsets(partition, group_id, logged)
-                if sent_at < self._removed_at:
+                if sent_at < self._removed_at or (logged is not None and self._removed_at > partition.fresh_at):
                     offsets.doubt(None, self._removed_at)
                     partition.ahead_of_log.add(group_id)
                 return offsets

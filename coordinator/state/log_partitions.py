@@ -14,7 +14,7 @@ from sys import byteorder
 
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
 from group_sidecar.coordinator.state.awaited_tombstones import DELETION_BYTES, MAX_DELETIONS
-from group_sidecar.coordinator.state.bounded_table import BoundedTable
+from group_sidecar.coordinator.state.bounded_table import BoundedTable, TableSize, name_bytes
 from group_sidecar.coordinator.state.partition_log import PartitionLog
 
 DEFAULT_PARTITIONS = 50
@@ -100,12 +100,15 @@ class PartitionTable:
         count: the number of all partitions; None if it is unknown, or the log cannot be read.
         expected: whether the log will be read as soon as possible. In that case the wire alone is not enough to answer.
         leader_partitions: the partitions that this broker leads, by their numbers.
+        not_coordinated: the groups for which the broker replied NOT_COORDINATOR although their log is read, each with
+            the time of the reply, by the number of the partition. The copy does not keep these groups.
     """
 
     def __init__(self) -> None:
         self.count: int | None = None
         self.expected = False
         self.leader_partitions: dict[int, Partition] = {}
+        self.not_coordinated: dict[int, dict[str, float]] = {}
         self._epochs: dict[int, int] = {}
         self._leader_terms: dict[int, LeaderTerm] = {}
         self._watched: dict[int, int] = {}
@@ -124,7 +127,7 @@ class PartitionTable:
     def recount(self, count: int | None, groups: Iterable[str]) -> None:
         """Forgets all partitions, and sets their new number. `groups` are the groups that the copy keeps."""
         self.count, self.leader_partitions, self._epochs, self._groups = count, {}, {}, {}
-        self._leader_terms, self._watched = {}, {}
+        self._leader_terms, self._watched, self.not_coordinated = {}, {}, {}
         for group_id in groups:
             self.add_group(group_id)
 
@@ -141,6 +144,35 @@ class PartitionTable:
     def groups_of(self, number: int) -> list[str]:
         """Returns the groups of a partition that the copy keeps."""
         return list(self._groups.get(number, ()))
+
+    @property
+    def not_coordinated_table(self) -> TableSize:
+        """The size of `not_coordinated`."""
+        names = [group_id for each in self.not_coordinated.values() for group_id in each]
+        return TableSize("not_coordinated_groups", len(names), sum(map(name_bytes, names)))
+
+    def note_not_coordinated(self, group_id: str, at: float) -> None:
+        """Adds a group to `not_coordinated`. The caller has checked that the group's log is read."""
+        if self.count:
+            self.not_coordinated.setdefault(partition_for(group_id, self.count), {})[group_id] = at
+
+    def not_coordinated_since(self, group_id: str) -> float | None:
+        """Returns the time at which a group entered `not_coordinated`; None if the group is not in it."""
+        groups = self.not_coordinated.get(partition_for(group_id, self.count)) if self.count else None
+        return groups.get(group_id) if groups else None
+
+    def end_not_coordinated(self, group_id: str) -> None:
+        """Removes a group from `not_coordinated`, because the group's records are merged again."""
+        if self.not_coordinated and self.count:
+            number = partition_for(group_id, self.count)
+            groups = self.not_coordinated.get(number, {})
+            groups.pop(group_id, None)
+            if not groups:
+                self.not_coordinated.pop(number, None)
+
+    def forget_not_coordinated(self, number: int) -> None:
+        """Removes the groups of a partition from `not_coordinated`, because the partition's records were forgotten."""
+        self.not_coordinated.pop(number, None)
 
     def partition_of(self, group_id: str) -> Partition | None:
         """Returns the partition of a group; None if this broker does not lead it, or the log is not read."""

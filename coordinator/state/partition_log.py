@@ -77,6 +77,11 @@ class LoggedGroup:
         """Whether no record of the group survives."""
         return not (self.offsets or self.pending or self.records or self.metadata is not None)
 
+    @property
+    def has_offsets(self) -> bool:
+        """Whether the log has offsets of the group, pending ones included."""
+        return bool(self.offsets or self.pending)
+
     def take_new_state(self) -> bool:
         """Returns whether `metadata` or `records` have changed since the last call."""
         is_new = self.metadata is not self._taken_metadata or self.changes != self._taken_changes
@@ -96,6 +101,7 @@ class PartitionLog:
         counted_bytes: bytes of all surviving values, without offset values of at most LONG_VALUE bytes.
         awaited: tombstones of deletions that the broker has acknowledged to clients.
         skipped: how many records of unknown key types were read, by type; -1 for records without a valid key.
+        has_partial_batch: whether only a part of a batch has been replayed so far. The broker applies whole batches.
     """
 
     def __init__(self, next_offset: int) -> None:
@@ -106,6 +112,7 @@ class PartitionLog:
         self._long_offset_bytes = 0  # The part of `counted_bytes` that belongs to offsets.
         self.awaited = AwaitedTombstones()
         self.skipped: Counter[int] = Counter()
+        self.has_partial_batch = False
         self._open_transactions: dict[int, set[bytes]] = {}
         self._commit_keys: dict[tuple[str, bytes], None] | None = None
 
@@ -129,11 +136,6 @@ class PartitionLog:
             return ()
         keys, self._commit_keys = self._commit_keys, {}
         return keys
-
-    def has_offsets(self, group_id: str) -> bool:
-        """Whether the log has offsets of a group, pending ones included."""
-        group = self.groups.get(group_id.encode())
-        return group is not None and bool(group.offsets or group.pending)
 
     def take_changed(self) -> dict[bytes, None]:
         """Returns the names of the groups with new records since the last call."""
@@ -167,16 +169,23 @@ class PartitionLog:
             elif batch.count <= RECORDS_PER_STEP:
                 self._store(batch.records())
             else:
-                records = batch.records()
-                while chunk := list(islice(records, RECORDS_PER_STEP)):
-                    self._store(chunk)
-                    yield
+                yield from self._store_in_steps(batch)
             self.records += batch.count
             self.next_offset = batch.next_offset
             done += batch.count + 1
             if done >= RECORDS_PER_STEP:
                 done = 0
                 yield
+
+    def _store_in_steps(self, batch: RecordBatch) -> Iterator[None]:
+        records = batch.records()
+        try:
+            while chunk := list(islice(records, RECORDS_PER_STEP)):
+                self.has_partial_batch = True
+                self._store(chunk)
+                yield
+        finally:
+            self.has_partial_batch = False
 
     def _store(self, records: Iterable[Record]) -> None:
         """Stores records that belong to no transaction.

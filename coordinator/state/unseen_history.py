@@ -91,6 +91,9 @@ class UnseenHistory:
         `elsewhere` is whether another broker may coordinate the group.
         """
         self.note_count += 1
+        noted = self._unseen.get(group_id)
+        if noted is not None and noted.until < FOREVER:
+            until = max(until, noted.until)
         self._put(group_id, _UnseenGroup(until, self.note_count, elsewhere))
 
     def _put(self, group_id: str, unseen_group: _UnseenGroup) -> None:

@@ -107,6 +107,15 @@ class BrokerState:
         self._own_connection_served()
         self.authorization.learn_authorizer(present)
 
+    @property
+    def needs_broker_count(self) -> bool:
+        """Whether the copy needs the number of the cluster's brokers to answer."""
+        return self.copy.manager.needs_broker_count
+
+    def learn_broker_count(self, count: int) -> None:
+        """Stores how many brokers the cluster has."""
+        self.copy.manager.set_broker_count(count)
+
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         """Stores which groups existed before the sidecar read their traffic.
 

@@ -29,6 +29,7 @@ from group_sidecar.proxy.broker.broker_errors import (
 from group_sidecar.proxy.broker.group_queries import (
     LISTS_ALL_GROUPS,
     PARTITIONS_PER_REQUEST,
+    brokers,
     describe_acls_error,
     listed_groups,
     log_ends,
@@ -146,11 +147,18 @@ class ProbedBroker(Protocol):
     def log_bounds(self) -> ProbedLogBounds: ...
     @property
     def reachability(self) -> ProbedReachability: ...
+    @property
+    def needs_broker_count(self) -> bool:
+        """Whether `learn_broker_count` is needed."""
+
     def reset_learned(self) -> None:
         """Forgets information that may be outdated. The prober calls this method first at each connection."""
 
     def learn_authorizer(self, present: bool) -> None:
         """Stores whether the broker has an authorizer. Called at each connection, unless the broker cannot be asked."""
+
+    def learn_broker_count(self, count: int) -> None:
+        """Stores how many brokers the cluster has. The prober calls this method before `learn_initial_groups`."""
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         """Stores the groups that the broker lists, or None if the broker lacks ListGroups. Called once.
@@ -251,6 +259,8 @@ class _Prober:
             self._lists_all_groups = error in LISTS_ALL_GROUPS
 
     async def _round(self, client: KafkaClient) -> None:
+        if self._state.needs_broker_count:
+            self._state.learn_broker_count(len(await brokers(client)))
         if not self._groups_listed:
             await self._list_groups(client)
         if not await self._ask_for_log_bounds(client):

@@ -576,21 +576,6 @@ def test_deleted_moved_group_is_gone() -> None:
     assert reader.shown(3) == {T1: 1}
 
 
-@pytest.mark.parametrize("exclusive", [False, True], ids=["default", "exclusive"])
-def test_offsets_of_groups_beyond_bound_are_left_to_broker(exclusive: bool) -> None:
-    """OffsetFetch for a group that is not kept because of `limits.groups` is left to the broker."""
-    reader = Reader(exclusive=exclusive)
-    reader.manager = GroupMetadataManager(exclusive=exclusive, max_groups=1)
-    reader.manager.set_existing_groups(())
-    reader.follower = reader.manager.log
-    reader.follower.count_partitions(1, 0)
-    reader.log = reader.follower.begin_load(0, 3, 0, 0)
-    reader.read(offset(0, 5), offset(0, 7, "beyond"), at=1)
-    assert reader.offsets(1) == {T0: 5}
-    assert reader.offsets(1, "beyond") is FallbackReason.COLD
-    assert reader.offsets(1, "none") == {}
-
-
 def test_member_seen_before_load_has_not_joined() -> None:
     """A heartbeat that the broker accepts before its log is loaded again does not report its member as joined.
 

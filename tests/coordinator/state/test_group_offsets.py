@@ -64,7 +64,7 @@ def learned(manager: GroupMetadataManager, sent_at: float, whole: bool = True, *
     )
 
 
-def view(manager: GroupMetadataManager, at: float = 100.0) -> GroupView:
+def view(manager: GroupMetadataManager, at: float = 60.0) -> GroupView:
     return manager.view("g", at)
 
 

@@ -25,6 +25,7 @@ from group_sidecar.codecs.messages.list_offsets import (
 from group_sidecar.codecs.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
+    MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
@@ -124,6 +125,7 @@ class Copy:
     calls: list[tuple[float, str, Any]] = field(default_factory=list)
     fault: Exception | None = None
     seen: dict[TopicPartition, float] = field(default_factory=dict)
+    needs_broker_count: bool = False
 
     @property
     def own_connections(self) -> "Copy":
@@ -165,6 +167,9 @@ class Copy:
 
     def learn_authorizer(self, present: bool) -> None:
         self._note("authorizer", present)
+
+    def learn_broker_count(self, count: int) -> None:
+        self._note("brokers", count)
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         self._note("groups", groups)
@@ -235,6 +240,17 @@ async def test_first_connection_learns_all(network: MemoryNetwork, autojump_cloc
         ("succeeded", None),
     ]
     assert lines == [{"event": "broker reachable", "broker": "broker:9092", "log_level": "info"}]
+
+
+async def test_brokers_are_counted_before_groups(network: MemoryNetwork, autojump_clock: MockClock) -> None:
+    """If the copy needs the number of brokers, each round counts them, the first round before it lists the groups."""
+    nodes = tuple(MetadataResponseBroker(node_id=number, host="b", port=number) for number in (1, 2))
+    served = network.brokers[BROKER] = broker()
+    served.answers[MetadataRequest] = MetadataResponse(brokers=nodes, topics=())
+    copy = Copy(needs_broker_count=True)
+    await probe_for(1.5 * ROUND_SECONDS, copy)
+    names = [what for _, what, _ in copy.calls if what in ("brokers", "groups")]
+    assert (names, copy.values_of("brokers")) == (["brokers", "groups", "brokers"], [2, 2])
 
 
 @pytest.mark.parametrize("code", [0, 31, -1])

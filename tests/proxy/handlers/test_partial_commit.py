@@ -492,7 +492,7 @@ def test_lost_reply_doubts_forwarded_partitions() -> None:
     line = Line(state)
     line.now += 100
     line.exchange(commit(COMMIT, 7, REST), answer(COMMIT, 7, fine(REST)), 7)
-    assert state.copy.manager.view("g", EPOCH + 300).offsets_fallback_reason is None
+    assert state.copy.manager.view("g", EPOCH + 150).offsets_fallback_reason is None
 
 
 def fine_notes(requested: Asked) -> Asked:
