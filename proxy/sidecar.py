@@ -135,6 +135,7 @@ class Sidecar:
         )
         self._poller, self._hosted = poller or Poller(), poller is not None
         self._poller.failed = partial(self._supervisor.failed, Task.DEFERRED)
+        self._poller.callback_failed = partial(self._supervisor.failed, Task.CONNECTIONS)
         self._traffic = TrafficCounters()
         self._brokers = ServedBrokers()
         self._own_certificates = OwnCertificates(config)

@@ -15,8 +15,8 @@ import trio
 from group_sidecar.proxy.runtime.logging import log
 
 Callback = Callable[[int], None]
-"""Called with the epoll events of a descriptor. A callback must not raise, and must accept spurious calls: an earlier
-callback of the same round may have closed the descriptor and opened another one with the same number."""
+"""Called with the epoll events of a descriptor. A callback must accept spurious calls: an earlier callback of the same
+round may have closed the descriptor and opened another one with the same number."""
 
 MAX_EVENTS_PER_ROUND = 64
 """The maximum number of sockets of one round. The kernel reports ready sockets in turn, so no socket starves."""
@@ -34,6 +34,8 @@ class Poller:
         now: when this round began, on trio's clock.
         time: returns the current time on trio's clock.
         failed: is called with each exception of a deferred call.
+        callback_failed: is called with each exception of any other call. No exception may end the loop that carries all
+            connections, so this is the last resort: a callback handles the exceptions of its own connection itself.
     """
 
     def __init__(self) -> None:
@@ -46,6 +48,7 @@ class Poller:
         self._has_deferred_work = False
         self.time: Callable[[], float] = trio.current_time
         self.failed: Callable[[Exception], None] = _log_failure
+        self.callback_failed: Callable[[Exception], None] = _log_failure
         self.now = 0.0
 
     @property
@@ -78,7 +81,7 @@ class Poller:
         self._epoll.register(fd, events)
 
     def after_rounds(self, call: Callable[[], None]) -> None:
-        """Adds a call that is made after the sockets of each round. The call must not raise."""
+        """Adds a call that is made after the sockets of each round."""
         self._after.append(call)
 
     def add_deferred_call(self, call: Callable[[], object]) -> None:
@@ -89,7 +92,7 @@ class Poller:
         self._deferred_calls.append(call)
 
     def add_turn(self, call: Callable[[], None]) -> None:
-        """Adds a call that is made in one of the next rounds, after all calls added before. The call must not raise."""
+        """Adds a call that is made in one of the next rounds, after all calls added before."""
         self._turns.append(call)
 
     def forget(self, fd: int) -> None:
@@ -132,9 +135,15 @@ class Poller:
         for fd, events in ready:
             callback = callbacks.get(fd)
             if callback is not None:  # An earlier callback of this round may have closed the descriptor.
-                callback(events)
+                try:
+                    callback(events)
+                except Exception as error:  # noqa: BLE001  See `callback_failed`.
+                    self.callback_failed(error)
         for call in self._after:
-            call()
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001  See `callback_failed`.
+                self.callback_failed(error)
         self.take_turns()
         self._deferring_rounds += 1
         runs_deferred = len(ready) > 1 or self._deferring_rounds >= MAX_DEFERRING_ROUNDS or self._has_deferred_work
@@ -152,7 +161,11 @@ class Poller:
             return
         stop = self.time() + TURNS_SECONDS
         while self._turns:
-            self._turns.popleft()()
+            call = self._turns.popleft()
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001  See `callback_failed`.
+                self.callback_failed(error)
             self.run_deferred()
             if self.time() >= stop:
                 return

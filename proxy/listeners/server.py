@@ -152,7 +152,8 @@ class Server:
     def _admit(
         self, take: Callable[[Target | None], Iterator[AcceptedClient]], port: ClientPort, nursery: trio.Nursery
     ) -> bool:
-        """Admits clients. Returns False if the system has no descriptor or memory for another client.
+        """Admits clients. Returns False if the system has no descriptor or memory for another client, or if admitting a
+        client failed unexpectedly.
 
         `take`: called with the broker's socket address or None, as in `Acceptor.take_accepted`. Returns the accepted
         clients.
@@ -168,6 +169,9 @@ class Server:
                     nursery.start_soon(self._connect_and_admit, pending_client, port)
         except OSError as error:
             self._admission.warn("no connection can be accepted", reason_of(error))
+            return False
+        except Exception as error:  # noqa: BLE001  A port that cannot admit clients may not end other connections.
+            self._supervisor.failed(Task.CONNECTIONS, error)
             return False
         return True
 

@@ -365,6 +365,32 @@ async def test_failing_deferred_call_stops_nothing() -> None:
     echo.close()
 
 
+async def test_failing_calls_stop_nothing() -> None:
+    """A callback, a call after rounds and a turn that fail are reported, and the other calls are still made."""
+    poller = Poller()
+    echo, done, failures = Echo(poller), list[str](), list[Exception]()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no idea")
+
+    near, far = socket.socketpair()
+    with near, far:
+        poller.watch(near.fileno(), EPOLLIN, fail)
+        poller.after_rounds(fail)
+        poller.after_rounds(lambda: done.append("after"))
+        poller.add_turn(fail)
+        poller.add_turn(lambda: done.append("turn"))
+        poller.callback_failed = failures.append
+        far.send(b"x")
+        echo.far.send(b"x")
+        poller.run_round(0)
+        poller.forget(near.fileno())
+    assert (done, echo.served) == (["after", "turn"], 1)
+    assert [str(error) for error in failures] == ["no idea"] * 3
+    poller.close()
+    echo.close()
+
+
 @pytest.mark.parametrize("paused", [False, True])
 def test_unwatched_descriptor_is_not_reported(paused: bool) -> None:
     """A descriptor that is not watched any longer is not reported, although its socket stays open elsewhere."""

@@ -105,6 +105,35 @@ async def test_bad_broker_name_fails_one_connection(nursery: trio.Nursery) -> No
     nursery.cancel_scope.cancel()
 
 
+class FailingDispatcher(PassthroughDispatcher):
+    """Fails when it admits a client, and again when it is told that the client has gone."""
+
+    def admit(self, origin: Origin) -> str:
+        raise RuntimeError("not admitted")
+
+    def gone(self, *_: object) -> None:
+        raise RecursionError("nor closed")
+
+
+async def test_failure_to_admit_ends_one_connection(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two exceptions while a client is admitted close only this client's connection, and are counted."""
+    broker = FakeBroker()
+    await nursery.start(broker.run)
+    shell = Shell(nursery, broker.address)
+    async with await trio.open_tcp_stream(*shell.address) as other:
+        await other.send_all(request_frame(1, b"x"))
+        assert await read_frame(other) == reply_frame(1, b"x")
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{__name__}.PassthroughDispatcher", FailingDispatcher)
+            assert await shell.ask() == b""
+        assert shell.server._supervisor.failures[Task.CONNECTIONS] == 1
+        assert shell.counters.connections_closed[CloseReason.ERROR] == 1
+        await other.send_all(request_frame(2, b"x"))
+        assert await read_frame(other) == reply_frame(2, b"x")
+    assert await shell.ask() == reply_frame(1, b"x")
+    nursery.cancel_scope.cancel()
+
+
 async def test_unreachable_broker_closes_clients(nursery: trio.Nursery, capsys: pytest.CaptureFixture[str]) -> None:
     """Clients of an unreachable broker are closed until it listens, and the log has one line for each change."""
     broker = FakeBroker()
