@@ -29,7 +29,7 @@ class Task(StrEnum):
     DEFERRED = "catch_up"
     """Applying replies that were forwarded before they were decoded, and handling requests that lost their replies."""
     CONNECTIONS = "connections"
-    """Accepting clients, serving ready sockets, closing idle connections, and connecting clients to a distant broker."""
+    """Accepting clients, serving ready sockets, closing idle connections, and connecting to a distant broker."""
     FACTS = "facts"
     """Passing facts about groups to the metrics, the flight recorder, the log and the journal."""
     HAND_OVER = "hand_over"
