@@ -662,10 +662,7 @@ class Connection:
         else:
             self.client.close()
         self.counters.connection_closed(reason)
-        try:
-            self.session.close(self._poller.now)
-        except Exception:  # noqa: BLE001  No exception of this connection may end other connections.
-            log.exception("a connection failed while it was closed", client=self.session.origin.client_host)
+        self.session.close(self._poller.now)
 
 
 def _coalesced(commands: list[Command]) -> list[Command]:

@@ -56,6 +56,7 @@ from group_sidecar.proxy.dataplane.outcomes import (
 from group_sidecar.proxy.dataplane.produce_acks import ACKS_SEARCH_BYTES, acks
 from group_sidecar.proxy.dataplane.raw_sasl_tokens import SMALLEST_REPLY, SMALLEST_REQUEST, RawSaslTokens
 from group_sidecar.proxy.dataplane.tls_detection import MAX_HELLO_BYTES, TlsDetection, is_client_hello
+from group_sidecar.proxy.runtime.logging import log
 
 LONGEST_REPLY: Final = 0x7FFFFFFF
 KEPT_REQUEST_OVERHEAD: Final = 256
@@ -440,7 +441,10 @@ class Session:
             self._requests.end()
             self._replies.end()
             lost = [pending for _, _, _, pending, *_ in self.in_flight if pending is not None]
-            self.dispatcher.gone(lost, self.origin, now)
+            try:
+                self.dispatcher.gone(lost, self.origin, now)
+            except Exception:  # noqa: BLE001  A connection that fails is closed, so closing it must not fail.
+                log.exception("a connection failed while it was closed", client=self.origin.client_host)
             self._pending_answer = None
             self.in_flight.clear()
             self.kept_bytes = 0

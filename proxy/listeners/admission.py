@@ -220,6 +220,8 @@ class Admission:
             else:
                 self._connection_manager.add(client, upstream, session, port.counters)
         except Exception as error:  # noqa: BLE001  No exception of this connection may end other connections.
+            if session is not None:
+                session.close(self._connection_manager.poller.now)
             os.close(upstream.fd)
             if isinstance(error, NotServed):
                 self.refuse(client.fd, port, CloseReason.UPSTREAM_UNREACHABLE, origin.client_host)
@@ -228,8 +230,6 @@ class Admission:
             else:
                 self.refuse(client.fd, port, CloseReason.ERROR, origin.client_host)
                 log.exception("a connection failed", client=origin.client_host)
-            if session is not None:
-                session.close(self._connection_manager.poller.now)  # May raise too, so the sockets are closed before.
 
     def _turn_away(
         self, client: EndpointSocket, origin: Origin, upstream: EndpointSocket, port: ClientPort, cause: str

@@ -116,7 +116,7 @@ class FailingDispatcher(PassthroughDispatcher):
 
 
 async def test_failure_to_admit_ends_one_connection(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two exceptions while a client is admitted close only this client's connection, and are counted."""
+    """Two exceptions while a client is admitted close only this client's connection."""
     broker = FakeBroker()
     await nursery.start(broker.run)
     shell = Shell(nursery, broker.address)
@@ -126,10 +126,28 @@ async def test_failure_to_admit_ends_one_connection(nursery: trio.Nursery, monke
         with monkeypatch.context() as patch:
             patch.setattr(f"{__name__}.PassthroughDispatcher", FailingDispatcher)
             assert await shell.ask() == b""
-        assert shell.server._supervisor.failures[Task.CONNECTIONS] == 1
         assert shell.counters.connections_closed[CloseReason.ERROR] == 1
         await other.send_all(request_frame(2, b"x"))
         assert await read_frame(other) == reply_frame(2, b"x")
+    assert await shell.ask() == reply_frame(1, b"x")
+    nursery.cancel_scope.cancel()
+
+
+async def test_failure_to_accept_pauses_port(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception of the accept path is counted, and the port accepts clients again after a pause."""
+    broker = FakeBroker()
+    await nursery.start(broker.run)
+    shell, failed = Shell(nursery, broker.address), trio.Event()
+
+    def fail(*_: object) -> None:
+        failed.set()
+        raise RuntimeError("not accepted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shell.server._admission, "admit", fail)
+        async with await trio.open_tcp_stream(*shell.address):
+            await failed.wait()
+    assert shell.server._supervisor.failures[Task.CONNECTIONS] == 1
     assert await shell.ask() == reply_frame(1, b"x")
     nursery.cancel_scope.cancel()
 
