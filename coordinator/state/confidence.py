@@ -118,11 +118,12 @@ class Confidence:
         return group.fallback_reason(now) or (FallbackReason.IN_DOUBT if may_be_gone else None)
 
     def _offsets_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
-        cache, offsets = self._cache, self._cache.group_offsets(group_id)
+        cache = self._cache
         if cache.partitions.in_use:
             return self._log_fallback_reason(group_id, now) or self._logged_offsets_fallback_reason(group_id, now)
         if group is not None and group.kind is not GroupKind.CLASSIC:
             return FallbackReason.VERSION
+        offsets = cache.group_offsets(group_id)
         if offsets is not None:
             return offsets.fallback_reason or (FallbackReason.STALE if _may_have_expired(group, offsets, now) else None)
         return None if cache.fully_observed(group_id) and cache.keeps_empty_groups else FallbackReason.COLD
