@@ -53,7 +53,7 @@ class Struct:
     VERSIONS: ClassVar[range] = range(0)
     FLEXIBLE: ClassVar[int] = FOREVER
     HEADER_FLEXIBLE: ClassVar[int] = FOREVER
-    """First version whose *header* has tagged fields, which is FLEXIBLE for all messages but ApiVersions replies."""
+    """First version whose *header* has tagged fields. It equals FLEXIBLE, except in ApiVersions replies."""
 
 
 @dataclasses.dataclass(frozen=True)

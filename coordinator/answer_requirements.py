@@ -83,9 +83,9 @@ def _of_offsets(
 
 
 def _member_epoch_matches(asked: OffsetFetchRequestGroup, manager: GroupMetadataManager, at: float) -> bool:
-    """Whether the broker accepts the member id and epoch that a request names for a group (KIP-848).
+    """Whether the broker certainly accepts the member id and epoch that a request names for a group (KIP-848).
 
-    If the broker does not accept them, the request goes to the broker, because only the broker knows the right error.
+    Otherwise the request goes to the broker, which knows the state and the right error.
     """
     group = manager.group_metadata_cache.get(asked.group_id)
     if group is None or group.kind is GroupKind.CLASSIC:

@@ -130,6 +130,7 @@ class GroupMetadataManager:
         self.default_assignor: str | None = None
         self.sends_error_messages: bool | None = None
         self.describes_instance_ids: bool | None = None
+        self._has_broker_count = False
         self._rules: dict[type[Any], Callable[[Any, float], list[Fact]]] = {
             **dict.fromkeys(WIRE_RULES, self._group_changed),
             **OffsetRules(self._cache, self.log).rules,
@@ -178,15 +179,20 @@ class GroupMetadataManager:
 
     @property
     def needs_broker_count(self) -> bool:
-        """Whether `set_broker_count` is needed: the copy may answer without the log."""
-        return self._cache.exclusive and not self._cache.partitions.in_use
+        """Whether `set_broker_count` is needed, because the copy answers without the log or may have to soon."""
+        return self._cache.exclusive and not (self._has_broker_count and self._cache.partitions.in_use)
 
-    def set_broker_count(self, count: int) -> None:
+    def set_broker_count(self, count: int, now: float) -> None:
         """Sets the number of brokers in the cluster.
 
         Without the log, the copy answers only if there is one broker. Another broker may coordinate a group, or change
         the group's offsets when a topic is deleted, and this sidecar would not see that.
         """
+        if self._has_broker_count and self._cache.may_have_other_brokers and count == 1:
+            # The other brokers may have changed any group until now.
+            self.note_unread_write(None)
+            self.note_unread_write(None, now)
+        self._has_broker_count = True
         self._cache.note_other_brokers(count != 1)
 
     def forget_broker_behaviour(self) -> None:
@@ -206,7 +212,7 @@ class GroupMetadataManager:
                 since = partitions.not_coordinated_since(event.group_id)
                 if since is not None and event.sent_at >= since:
                     facts += self.log.bring_back(event.group_id, now)
-                elif since is not None and isinstance(event, MemberActivity):
+                elif since is not None and _shows_no_join(event):
                     continue  # The broker may have accepted the request before it replied NOT_COORDINATOR.
             facts += self._rules[type(event)](event, now)
         return facts
@@ -331,7 +337,7 @@ class GroupMetadataManager:
         kind, existed, before = type(event), group.state is not DEAD, _listed_form(group)
         kept = self._cache.metadata.within_bound(group, event)
         facts = apply(group, kept, now)
-        if facts and isinstance(event, (MemberActivity, ConsumerMemberSeen)):
+        if facts and _shows_no_join(event):
             facts = self._without_loading_members(event, facts)
         if kept is not event:
             apply(group, MetadataDropped(), now)
@@ -351,8 +357,7 @@ class GroupMetadataManager:
         An accepted heartbeat, commit or sync does not show a join. Before the log is loaded, such a member is most
         likely one of those that the log will contain, and loaded members are not reported either.
         """
-        joins = isinstance(event, ConsumerMemberSeen) and event.is_join
-        if joins or not self._cache.partitions.is_loading(event.group_id):
+        if not self._cache.partitions.awaits_load(event.group_id):
             return facts
         return [fact for fact in facts if not isinstance(fact, MemberJoined)]
 
@@ -507,7 +512,8 @@ class GroupMetadataManager:
         group = self._cache.group(group_id)
         if group is None:
             return ListingEntry(None)
-        return listing_entry(group, self._confidence.reason(Question.STATE, group_id, now), now)
+        reason = self._confidence.reason(Question.STATE, group_id, now)
+        return listing_entry(group, reason, now, self._confidence.expires_at(group))
 
     def groups_to_describe(self) -> Iterator[list[str]]:
         """Yields the groups that only a description by the broker can make complete, in batches."""
@@ -556,6 +562,11 @@ def _is_from_coordinator(event: Event) -> bool:
     if isinstance(event, OffsetsStored):
         return bool(event.offsets or event.unresolved)
     return isinstance(event, _COORDINATED)
+
+
+def _shows_no_join(event: Event) -> bool:
+    """Whether the event is an accepted heartbeat, commit or sync, which may be from a member that joined long ago."""
+    return isinstance(event, MemberActivity) or (isinstance(event, ConsumerMemberSeen) and not event.is_join)
 
 
 def _lacks_instance_ids(event: GroupDescribed) -> bool:

@@ -134,7 +134,7 @@ class Sidecar:
             self._supervisor,
         )
         self._poller, self._hosted = poller or Poller(), poller is not None
-        self._poller.failed = partial(self._supervisor.failed, Task.DEFERRED)
+        self._poller.deferred_call_failed = partial(self._supervisor.failed, Task.DEFERRED)
         self._poller.callback_failed = partial(self._supervisor.failed, Task.CONNECTIONS)
         self._traffic = TrafficCounters()
         self._brokers = ServedBrokers()

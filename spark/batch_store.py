@@ -109,7 +109,7 @@ class BatchStore:
 
         Args:
             hours: the hours.
-            last: the number of the last batch of the stream that is never written again; -1 if there is none.
+            last: the number of the last batch that the stream has completed; -1 if there is none.
         """
         hourly = (f"{self.name}/{hour_folder(hour)}" for hour in hours)
         found = [(folder, name) for folder in hourly for name in self._folders.children(folder)]

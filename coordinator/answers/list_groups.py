@@ -62,9 +62,14 @@ class ListingEntry(NamedTuple):
     until: float = FOREVER
 
 
-def listing_entry(group: Group, fallback_reason: FallbackReason | None, now: float) -> ListingEntry:
-    """Returns the entry of a group. A group that consists only of pending joins has none."""
-    until = FOREVER if fallback_reason else group.earliest_timeout(now)
+def listing_entry(
+    group: Group, fallback_reason: FallbackReason | None, now: float, expires_at: float = FOREVER
+) -> ListingEntry:
+    """Returns the entry of a group. A group that consists only of pending joins has none.
+
+    `expires_at` is when the broker may remove the group because its offsets have expired.
+    """
+    until = FOREVER if fallback_reason else min(group.earliest_timeout(now), expires_at)
     if group.state is GroupState.DEAD:
         return ListingEntry(None, fallback_reason, until)
     entry = _entry(

@@ -106,6 +106,7 @@ class LogFollower:
         """
         for number in list(self.partitions.leader_partitions):
             self._forget_groups(number, now)
+        if self.partitions.count is not None:
             self._cache.unseen_history.doubt_others()
             self._cache.note_other_brokers(True)
         self.moved_groups.clear()
@@ -322,7 +323,9 @@ class LogFollower:
 
     def _merge_group(self, partition: Partition, name: bytes, now: float) -> list[Fact]:
         log, cache = partition.log, self._cache
-        logged = log.groups[name]
+        logged = log.groups.get(name)
+        if logged is None:
+            return []  # `bring_back` has merged the group's tombstones.
         group_id, removed = logged.group_id, logged.removed
         logged.removed = 0
         log.recount(logged)

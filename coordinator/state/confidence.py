@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from enum import Enum, auto
 
 from group_sidecar.codecs.errors import ErrorCode
+from group_sidecar.coordinator.model.events import FOREVER
 from group_sidecar.coordinator.model.views import FallbackReason, GroupKind
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_cache import GroupCache
-from group_sidecar.coordinator.state.group_offsets import GroupOffsets
 from group_sidecar.coordinator.state.log_partitions import FRESH_SECONDS, PartitionState
 
 GROUPS_PER_STEP = 500
@@ -111,11 +111,17 @@ class Confidence:
             return log_reason
         if group is None:
             return None if cache.fully_observed(group_id) else FallbackReason.COLD
-        offsets = None if cache.partitions.in_use else cache.group_offsets(group_id)
-        may_be_gone = cache.may_be_removed_soon(group) or (
-            offsets is not None and _may_have_expired(group, offsets, now)
-        )
+        may_be_gone = cache.may_be_removed_soon(group) or now >= self.expires_at(group)
         return group.fallback_reason(now) or (FallbackReason.IN_DOUBT if may_be_gone else None)
+
+    def expires_at(self, group: Group) -> float:
+        """Returns from when on the broker may have removed the group, because its offsets have expired.
+
+        The result is FOREVER for a group with members or without offsets. It is also FOREVER if the log is read,
+        because the log shows the removal.
+        """
+        offsets = None if group.members or self._cache.partitions.in_use else self._cache.group_offsets(group.group_id)
+        return FOREVER if offsets is None else offsets.confirmed_at + LEAST_RETENTION_SECONDS
 
     def _offsets_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
         cache = self._cache
@@ -125,7 +131,8 @@ class Confidence:
             return FallbackReason.VERSION
         offsets = cache.group_offsets(group_id)
         if offsets is not None:
-            return offsets.fallback_reason or (FallbackReason.STALE if _may_have_expired(group, offsets, now) else None)
+            may_have_expired = group is None or now >= self.expires_at(group)
+            return offsets.fallback_reason or (FallbackReason.STALE if may_have_expired else None)
         return None if cache.fully_observed(group_id) and cache.keeps_empty_groups else FallbackReason.COLD
 
     def _logged_offsets_fallback_reason(self, group_id: str, now: float) -> FallbackReason | None:
@@ -210,8 +217,3 @@ class Confidence:
         may_exist_again = deleted_at is not None and deleted_at <= partition.fresh_at
         uncertain = may_exist_again or partition.lost_deletions or partition.log.has_partial_batch
         return FallbackReason.IN_DOUBT if uncertain else None
-
-
-def _may_have_expired(group: Group | None, offsets: GroupOffsets, now: float) -> bool:
-    """Whether the broker may have removed offsets of a group without members, which only the log shows."""
-    return (group is None or not group.members) and now - offsets.changed_at >= LEAST_RETENTION_SECONDS

@@ -1,6 +1,7 @@
 """The committed and the pending offsets of one group, and why the copy of these offsets may be incomplete."""
 
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
@@ -30,6 +31,8 @@ class GroupOffsets:
             for the bounds.
         changes: the number of the last change.
         changed_at: when the offsets last changed.
+        confirmed_at: when the broker last had all of these offsets: when the first of them was committed, when one
+            commit contained all of them, or when a reply did. Without the log, the broker may have removed them since.
         epoch: the epoch of `UnreadWrites` whose writes were last applied to these offsets.
     """
 
@@ -44,7 +47,7 @@ class GroupOffsets:
         self.counted = (0, 0)
         self._pending_count = self._pending_metadata_chars = 0
         self.changes, self.epoch = 0, epoch
-        self.changed_at = 0.0
+        self.changed_at = self.confirmed_at = 0.0
         self._logged: LoggedGroup | None = None
         self._deleted_at, self.settled_at = NEVER, settled_at
         self._log_changed_at = NEVER
@@ -147,7 +150,13 @@ class GroupOffsets:
                     self._maybe_hidden.add(partition)
             elif doubtful and doubtful.get(partition, FOREVER) <= sent_at:
                 self._end_doubt(partition)
+        self._confirm(offsets.keys(), sent_at)
         self.committed.put(offsets)
+
+    def _confirm(self, partitions: AbstractSet[TopicPartition], at: float) -> None:
+        """Sets `confirmed_at` to a time at which the broker had these offsets, if the copy has no others."""
+        if self.committed.wire_offsets.keys() <= partitions:
+            self.confirmed_at = at
 
     def delete(self, partitions: Iterable[TopicPartition], sent_at: float, now: float) -> None:
         """Deletes the offsets of partitions. `sent_at` is when the request was sent, and `now` when its reply came.
@@ -238,12 +247,14 @@ class GroupOffsets:
         """
         reported = {partition: self._with_known_time(partition, offset) for partition, offset in offsets.items()}
         if complete:
+            self.confirmed_at = sent_at
             self.committed.replace_all(reported)
             self.doubtful = {partition: until for partition, until in self.doubtful.items() if until > sent_at}
             self._maybe_hidden &= self.doubtful.keys()
             self.incomplete_reason = self.incomplete_reason if self.settled_at > sent_at else None
             return
         removed = [partition for partition in absent if not self.committed.looks_absent(partition)]
+        self._confirm({*reported, *removed}, sent_at)
         self.committed.put(reported)
         self.committed.drop(removed)
         for partition in (*reported, *(each for each in removed if each not in self._maybe_hidden)):

@@ -18,7 +18,7 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
         )
         return Occupancy(state=group.apparent_state, members=here, certain=group.consumer is not None)
     timely = not group.overdue and now <= group.earliest_timeout(now)
-    guessed = group.metadata_omitted and bool(group.joins)  # Metadata decides whether these joins begin a rebalance.
+    guessed = group.metadata_omitted and bool(group.joins)  # Only their metadata shows whether they rebalance.
     is_certain = exclusive and group.incomplete_reason is None and not (pending.has_lost_joins or guessed) and timely
     description = pending.described_since(group.generation_at, now)
     # Lost joins may have begun a rebalance, in which known members have no priority over new members.
@@ -27,7 +27,7 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
     if description is not None and not is_certain:
         state, members = _state_since(description, group), description.members
     certain = is_certain or description is not None
-    # The broker rejects unknown member ids. Clients retry with ids of a group that has since been removed.
+    # The broker rejects joins with unknown member ids, for instance of clients that still use ids of a removed group.
     unknown = pending.parked_unknown(members, group.pending) if certain else 0
     return Occupancy(
         state=state,

@@ -89,7 +89,9 @@ class Partition:
 
     @property
     def lost_deletions(self) -> bool:
-        """Whether a deletion was evicted whose tombstone the log may still lack. If so, any group may be deleted."""
+        """Whether a deletion was evicted whose tombstone the log may still lack. If so, any group may have been
+        deleted.
+        """
         return self.fresh_at < self.evicted_until
 
 
@@ -101,7 +103,7 @@ class PartitionTable:
         expected: whether the log will be read as soon as possible. In that case the wire alone is not enough to answer.
         leader_partitions: the partitions that this broker leads, by their numbers.
         not_coordinated: the groups for which the broker replied NOT_COORDINATOR although their log is read, each with
-            the time of the reply, by the number of the partition. The copy does not keep these groups.
+            the time of the reply, by the number of the partition. The copy has dropped the log's state of these groups.
     """
 
     def __init__(self) -> None:
@@ -187,10 +189,11 @@ class PartitionTable:
         partition = self.partition_of(group_id)
         return NEVER if partition is None else partition.leader_term.began_at
 
-    def is_loading(self, group_id: str) -> bool:
-        """Whether the log of a group will be read, and has not been read to its end yet.
+    def awaits_load(self, group_id: str) -> bool:
+        """Whether the log of a group may have to be read to its end yet.
 
-        That includes a partition that this broker is not known to lead, because the broker may lead it since a moment.
+        This includes partitions that this broker is not known to lead, because the broker may just have become their
+        leader.
         """
         partition = self.partition_of(group_id)
         return self.in_use and (partition is None or partition.state is PartitionState.LOADING)

@@ -178,10 +178,9 @@ class PartitionLog:
                 yield
 
     def _store_in_steps(self, batch: RecordBatch) -> Iterator[None]:
-        records = batch.records()
+        records, self.has_partial_batch = batch.records(), True
         try:
             while chunk := list(islice(records, RECORDS_PER_STEP)):
-                self.has_partial_batch = True
                 self._store(chunk)
                 yield
         finally:

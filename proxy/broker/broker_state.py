@@ -114,7 +114,7 @@ class BrokerState:
 
     def learn_broker_count(self, count: int) -> None:
         """Stores how many brokers the cluster has."""
-        self.copy.manager.set_broker_count(count)
+        self.copy.manager.set_broker_count(count, self.copy.epoch(trio.current_time()))
 
     def learn_initial_groups(self, groups: list[str] | None) -> None:
         """Stores which groups existed before the sidecar read their traffic.

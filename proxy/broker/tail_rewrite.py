@@ -2,7 +2,7 @@
 
 A short reply is held until it is complete, so its end may change its size. A long reply is forwarded while it arrives,
 so its length is sent before its end is known. Therefore the sidecar adds `RESERVED_BYTES` to a long reply's length.
-Tagged fields, which clients ignore (KIP-482), fill the bytes that the new addresses do not need.
+Unknown tagged fields, which clients ignore (KIP-482), fill the bytes that the new addresses do not need.
 """
 
 from collections.abc import Callable, Iterator, Mapping

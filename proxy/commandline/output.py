@@ -186,7 +186,7 @@ def _member_row(group: GroupDescription, member: GroupMember) -> Cells:
         count = sum(len(partitions) for partitions in member.assignment.values())
         row |= {"#PARTITIONS": count, "ASSIGNMENT": _assignment(member.assignment)}
     if any(one.target_assignment is not None for one in group.member_list):
-        # The target is shown only if it differs, because both are as long as the list of partitions.
+        # The target is shown only if it differs from the assignment, because both are long.
         target = _assignment(member.target_assignment or {})
         row |= {"EPOCH": member.epoch, "TARGET-ASSIGNMENT": None if target == row["ASSIGNMENT"] else target}
     return row | {"PRINCIPAL": member.principal}

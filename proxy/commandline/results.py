@@ -1,6 +1,6 @@
 """The results of queries about groups, from a broker or from a sidecar's admin port. `--json` prints the same fields.
 
-The fields have the names of the admin port's JSON. None means that a value is unknown, because a broker knows less than
+The fields have the names of the admin port's JSON. None means that a value is unknown. A broker knows fewer values than
 a sidecar. `problems` contains an error for each missing part of an answer. In JSON, `problems` contains the errors'
 texts.
 """
@@ -89,7 +89,8 @@ class GroupMember:
 
     Attributes:
         assignment: the assigned partitions, or None if the assignment is not of the consumer protocol.
-        assignment_bytes: the size of an assignment in bytes. Brokers report it only if `assignment` is None.
+        assignment_bytes: the size of an assignment in bytes. It is known only if a broker was asked and `assignment` is
+            None.
         principal: the client's user as Kafka writes it; empty if the sidecar does not know it. Brokers report none.
     """
 

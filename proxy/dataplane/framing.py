@@ -79,9 +79,9 @@ class FrameWalker:
             buffer. `inspect` may change `head` and `smallest` for the frames after this one.
 
     Attributes:
-        passing: how many bytes of the last forwarded frame have not arrived yet. A caller that forwards such bytes by
-            other means must subtract them. For an edited frame, only the bytes that the last `FrameEditor.skip` let
-            pass are counted.
+        passing: how many bytes of the last forwarded frame have not arrived yet. A caller that forwards such bytes
+            without this object must lower `passing` by their number. For an edited frame, only the bytes that the last
+            `FrameEditor.skip` let pass are counted.
         editor: changes the frame that is arriving, or None. `inspect` sets it before it returns EDIT.
     """
 
@@ -184,7 +184,7 @@ class FrameWalker:
         else:
             self._buffer = held + chunk if held else chunk
 
-    def next(self) -> PassedBytes | HeldFrame | None:  # noqa: C901  Each call would cost every forwarded frame.
+    def next(self) -> PassedBytes | HeldFrame | None:  # noqa: C901  Splitting it would slow each frame.
         """Returns the next bytes to forward or the next held frame, or None if more bytes are needed.
 
         Raises:

@@ -27,7 +27,7 @@ class Origin:
         client_host: the client's IP address.
         number: identifies the connection in this process.
         subject: the subject of the client's certificate, if TLS ends at the sidecar; None if there is no certificate.
-            An empty subject is also the name of a user.
+            A certificate may have an empty subject, which names a user too.
         certificate: the number of the certificate with which the sidecar has connected to the broker; 0 without TLS.
             Without SASL, clients with the same number are one user to the broker.
         inet_address: the client's address as brokers return it, after a slash (Java's InetAddress without a name).

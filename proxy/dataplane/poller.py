@@ -33,9 +33,10 @@ class Poller:
     Attributes:
         now: when this round began, on trio's clock.
         time: returns the current time on trio's clock.
-        failed: is called with each exception of a deferred call.
+        deferred_call_failed: is called with each exception of a deferred call.
         callback_failed: is called with each exception of any other call. No exception may end the loop that carries all
             connections, so this is the last resort: a callback handles the exceptions of its own connection itself.
+            A descriptor whose callback has failed is not watched any longer.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class Poller:
         self._turns: deque[Callable[[], None]] = deque()
         self._has_deferred_work = False
         self.time: Callable[[], float] = trio.current_time
-        self.failed: Callable[[Exception], None] = _log_failure
+        self.deferred_call_failed: Callable[[Exception], None] = _log_failure
         self.callback_failed: Callable[[Exception], None] = _log_failure
         self.now = 0.0
 
@@ -139,11 +140,10 @@ class Poller:
                     callback(events)
                 except Exception as error:  # noqa: BLE001  See `callback_failed`.
                     self.callback_failed(error)
+                    if self._callbacks.get(fd) is callback:  # Otherwise epoll would report the descriptor at once.
+                        self.unwatch(fd)
         for call in self._after:
-            try:
-                call()
-            except Exception as error:  # noqa: BLE001  See `callback_failed`.
-                self.callback_failed(error)
+            self._call(call)
         self.take_turns()
         self._deferring_rounds += 1
         runs_deferred = len(ready) > 1 or self._deferring_rounds >= MAX_DEFERRING_ROUNDS or self._has_deferred_work
@@ -161,11 +161,7 @@ class Poller:
             return
         stop = self.time() + TURNS_SECONDS
         while self._turns:
-            call = self._turns.popleft()
-            try:
-                call()
-            except Exception as error:  # noqa: BLE001  See `callback_failed`.
-                self.callback_failed(error)
+            self._call(self._turns.popleft())
             self.run_deferred()
             if self.time() >= stop:
                 return
@@ -178,7 +174,13 @@ class Poller:
             try:
                 self._has_deferred_work = call() is True or self._has_deferred_work
             except Exception as error:  # noqa: BLE001  No exception may end the loop that carries all connections.
-                self.failed(error)
+                self.deferred_call_failed(error)
+
+    def _call(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  See `callback_failed`.
+            self.callback_failed(error)
 
     def host(self, pending_calls: deque[Callable[[], object]], outcomes: list[object]) -> None:
         """Runs rounds, and the pending calls between them, until `outcomes` is not empty."""

@@ -148,7 +148,7 @@ class ApiVersionsReplies:
         return _CachedReply(versions if known else None, rest)
 
     def _cut(self, reply: ApiVersionsResponse, versions: Versions, known: bool) -> ApiVersionsResponse:
-        """Returns the reply that clients get. `known`: whether the reply is no error."""
+        """Returns the reply that clients get. `known`: whether the broker's reply has no error."""
         added = self._versions.added_versions_for(versions) if known else {}
         offered = offered_api_versions(reply, self._decoded, added, gateway=self._gateway, serve=known and self._serves)
         return _group_coordinators_only(offered) if self._kip40 else offered

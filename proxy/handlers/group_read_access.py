@@ -80,7 +80,10 @@ class GroupReadAccess:
     def question(
         self, group_id: str, header: RequestHeader, origin: Origin, now: float, denied: Callable[[], None]
     ) -> tuple[bytes, PendingReply]:
-        """Returns the Heartbeat that asks the broker, and its pending reply. A refusal by the broker calls `denied`."""
+        """Returns the Heartbeat that asks the broker, and its pending reply.
+
+        The pending reply calls `denied` if the broker refuses.
+        """
 
         def take(reply: Any) -> None:
             right = Operation.READ_GROUP, group_id

@@ -40,5 +40,5 @@ class PendingRuleChange(PendingNotice):
         return self._api_key
 
     def lost(self, now: float) -> None:
-        """See PendingReply."""
+        """See PendingNotice."""
         self._access.rights.end_rule_change(self._copy.epoch(now))

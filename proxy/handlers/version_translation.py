@@ -77,7 +77,7 @@ def operations(request: DescribeGroupsRequest, authorization: Authorization) -> 
 def _list(request: ListGroupsRequest, version: int, versions: BrokerVersions) -> Steps:
     """Asks the broker for all groups and filters the reply, because old brokers filter differently or not at all.
 
-    If some groups are not loaded yet, old brokers also return the error with the loaded groups.
+    While some groups are loading, old brokers return an error together with the loaded groups, and so does this reply.
     """
     broker_version = versions.request_version(ListGroupsRequest.KEY, version)
     [reply] = yield [BrokerRequest(ListGroupsRequest(), broker_version)]

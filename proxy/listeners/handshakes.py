@@ -112,8 +112,8 @@ class ListenerHandshakes:
             descriptor: the client's non-blocking socket. If the function raises, the caller still owns the socket.
             host: the client's host.
             received: what the client has sent after its PROXY header.
-            leads_to_broker: decides whether a client may ask for a name; None if clients may ask for any name. Raises
-                BrokerNotKnownYet.
+            leads_to_broker: decides whether a client may ask for a name; None if clients may ask for any name. This
+                function may raise BrokerNotKnownYet.
 
         Raises:
             HandshakeError: the client's TLS handshake failed.
@@ -195,8 +195,7 @@ async def _serve_handshake(
     name = hello.server_name()
     asked = f"the name {name[:MAX_LOGGED_NAME]}" if name else "no name (SNI)"
     try:
-        # OpenSSL itself refuses bytes that are no ClientHello, because OpenSSL gives a better reason than a missing
-        # name.
+        # Bytes that are no ClientHello are left to OpenSSL, whose error says more than a missing name.
         refused = leads_to_broker is not None and hello.is_client_hello and not leads_to_broker(name)
     except BrokerNotKnownYet:
         # No alert is sent: clients give up after an alert, but retry after a close.

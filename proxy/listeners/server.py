@@ -139,7 +139,14 @@ class Server:
         nursery: trio.Nursery,
         events: int,
     ) -> None:
-        """Admits the accepted clients. Pauses the port if it may not accept more clients now."""
+        """Admits the accepted clients. Pauses the port if it may not accept more clients now, or if this failed."""
+        try:
+            self._admit_accepted(acceptor, port, nursery)
+        except Exception as error:  # noqa: BLE001  A port that cannot accept clients may not end other connections.
+            self._supervisor.failed(Task.CONNECTIONS, error)
+            self._pause(acceptor, EXHAUSTED_SECONDS, nursery)
+
+    def _admit_accepted(self, acceptor: "Acceptor | AcceptorThread", port: ClientPort, nursery: trio.Nursery) -> None:
         bucket, max_clients = self._admission.accept_bucket(port), ACCEPT_BATCH
         if bucket:
             max_clients = min(max_clients, bucket.available(self._poller.now))
@@ -152,8 +159,7 @@ class Server:
     def _admit(
         self, take: Callable[[Target | None], Iterator[AcceptedClient]], port: ClientPort, nursery: trio.Nursery
     ) -> bool:
-        """Admits clients. Returns False if the system has no descriptor or memory for another client, or if admitting a
-        client failed unexpectedly.
+        """Admits clients. Returns False if the system has no descriptor or memory for another client.
 
         `take`: called with the broker's socket address or None, as in `Acceptor.take_accepted`. Returns the accepted
         clients.
@@ -164,14 +170,17 @@ class Server:
             for accepted in take(target):
                 if bucket:
                     bucket.take()
-                pending_client = self._admission.admit(accepted, address, target, port)
+                try:
+                    pending_client = self._admission.admit(accepted, address, target, port)
+                except OSError:
+                    raise
+                except Exception as error:  # noqa: BLE001  A client that fails may not end other connections.
+                    self._supervisor.failed(Task.CONNECTIONS, error)
+                    continue
                 if pending_client is not None:
                     nursery.start_soon(self._connect_and_admit, pending_client, port)
         except OSError as error:
             self._admission.warn("no connection can be accepted", reason_of(error))
-            return False
-        except Exception as error:  # noqa: BLE001  A port that cannot admit clients may not end other connections.
-            self._supervisor.failed(Task.CONNECTIONS, error)
             return False
         return True
 

@@ -8,17 +8,21 @@ from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
     ConsumerMemberSeen,
     CoordinatorMoved,
+    Event,
     GroupDeleted,
-    MemberSeen,
+    JoinSent,
     OffsetsDeleted,
     OffsetsDoubted,
+    OffsetsLearned,
     OffsetsPending,
     OffsetsStored,
 )
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason
 from group_sidecar.coordinator.state.confidence import LEAST_RETENTION_SECONDS
+from group_sidecar.coordinator.state.log_partitions import PartitionState
+from tests.coordinator.large_groups import joining
 from tests.coordinator.log.test_consumer_group_records import Log as Records
-from tests.coordinator.log.test_follower import T0, T1, Reader, moved, offset, with_member
+from tests.coordinator.log.test_follower import T0, T1, Reader, gone, heartbeat, member_seen, moved, offset, with_member
 from tests.coordinator.model_log import batch
 
 RECORDS = [*Records().group(4, 4).member("x").current("x", 4).records.items()]
@@ -62,7 +66,7 @@ def test_acknowledged_commit_beyond_bound(exclusive: bool, pending: bool) -> Non
     reader = bounded(exclusive=exclusive)
     event = OffsetsPending(group_id="g", sent_at=1.1, producer_id=7, offsets={T0: CommittedOffset(9, 1, "m", 1.2)})
     reader.manager.apply([event if pending else stored(1.2)], 1.2)
-    assert reader.offsets(1.2, "g") != {}
+    assert reader.offsets(1.2) is FallbackReason.IN_DOUBT
 
 
 def test_log_that_may_not_be_read_any_more() -> None:
@@ -71,9 +75,10 @@ def test_log_that_may_not_be_read_any_more() -> None:
     reader.read(with_member(3), offset(0, 5), at=1)
     reader.follower.partitions.expected = False  # As OffsetsTail._connection_failed does.
     reader.follower.stop_reading(2)
-    assert reader.offsets(2) != {}
-    assert reader.manager.group_fallback_reason("g", 2) is not None
-    assert reader.manager.listing_fallback_reason(2) is not None
+    reader.manager.set_broker_count(1, 2)
+    assert reader.offsets(2) is FallbackReason.COLD
+    assert reader.manager.group_fallback_reason("g", 2) is FallbackReason.COLD
+    assert reader.manager.listing_fallback_reason(2) is FallbackReason.COLD
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
@@ -82,14 +87,14 @@ def test_member_epoch_of_group_that_is_not_kept(exclusive: bool) -> None:
     reader = Reader(exclusive=exclusive, load=RECORDS)
     moved(reader)
     reader.catch_up(2, 2)
-    assert as_member(reader, 2, "bogus", 99) is not None
+    assert as_member(reader, 2, "bogus", 99) is FallbackReason.COLD
 
 
 def test_member_epoch_of_group_beyond_bound() -> None:
     """Only the broker checks member and epoch of a KIP-848 group beyond `limits.groups`."""
     reader = bounded()
     reader.read(*RECORDS, at=2)
-    assert as_member(reader, 2, "bogus", 99) is not None
+    assert as_member(reader, 2, "bogus", 99) is FallbackReason.COLD
 
 
 def test_member_that_has_left() -> None:
@@ -101,7 +106,7 @@ def test_member_that_has_left() -> None:
         group_id="g", sent_at=1.1, member_id="x", instance_id=None, epoch=-1, client_id="c", client_host="/h"
     )
     reader.manager.apply([left], 1.2)
-    assert as_member(reader, 1.2, "x", 4) is not None
+    assert as_member(reader, 1.2, "x", 4) is FallbackReason.VERSION
 
 
 def test_deleted_offset_of_group_that_was_not_kept() -> None:
@@ -111,8 +116,7 @@ def test_deleted_offset_of_group_that_was_not_kept() -> None:
     reader.manager.apply([OffsetsDeleted(group_id="g", sent_at=1.1, partitions=(T0,))], 1.2)
     reader.manager.apply([GroupDeleted(group_id="kept", sent_at=1.2)], 1.3)
     reader.manager.apply([stored(1.5, T1)], 1.5)
-    offsets = reader.offsets(1.5)
-    assert isinstance(offsets, FallbackReason) or T0 not in offsets
+    assert reader.offsets(1.5) is FallbackReason.IN_DOUBT
 
 
 def test_consumer_group_created_again() -> None:
@@ -134,23 +138,14 @@ def test_consumer_group_created_again() -> None:
     reader.append(*((key, None) for key, _ in RECORDS))
     list(reader.follower.merge(0, 2.3))
     reader.follower.end_reached(0, 2.05, 2.35)  # Fetched before the new member joined.
-    assert reader.manager.consumer_fallback_reason("g", 2.35) is not None
+    assert reader.manager.consumer_fallback_reason("g", 2.35) is FallbackReason.COLD
 
 
-def test_overtaken_reply_brings_no_group_back() -> None:
+@pytest.mark.parametrize("seen", [member_seen("m", 4.9), heartbeat(changes=False, at=4.9)], ids=["classic", "KIP-848"])
+def test_overtaken_reply_brings_no_group_back(seen: Event) -> None:
     """A reply to a request that was sent before the one with NOT_COORDINATOR does not bring the group back."""
     reader = Reader(load=[with_member(3), offset(0, 5)])
     facts = reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=5)], 6)
-    seen = MemberSeen(
-        group_id="g",
-        sent_at=4.9,
-        member_id="m",
-        instance_id=None,
-        generation=3,
-        client_id="c",
-        client_host="/h",
-        no_rebalance=True,
-    )
     facts += reader.manager.apply([seen], 6.1)
     facts += reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=5.1)], 6.2)
     assert [type(fact).__name__ for fact in facts] == ["CoordinatorMoved"]
@@ -171,8 +166,7 @@ def test_later_note_keeps_lost_commit() -> None:
     reader.manager.apply([OffsetsDoubted(group_id="g", sent_at=1, partitions=None, may_create_group=True)], 1)
     reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=1.1)], 1.2)
     reader.catch_up(1.3, 1.4)
-    assert reader.offsets(1.4) is not None
-    assert reader.offsets(1.4) != {}
+    assert reader.offsets(1.4) is FallbackReason.IN_DOUBT
 
 
 # Copies without the log.
@@ -182,7 +176,7 @@ def without_log(brokers: int) -> GroupMetadataManager:
     """An exclusive copy that has seen a commit at 1, in a cluster with this many brokers."""
     manager = GroupMetadataManager(exclusive=True)
     assert manager.needs_broker_count
-    manager.set_broker_count(brokers)
+    manager.set_broker_count(brokers, 0)
     manager.set_existing_groups(())
     manager.apply([stored(1)], 1)
     return manager
@@ -192,15 +186,81 @@ def without_log(brokers: int) -> GroupMetadataManager:
 def test_other_brokers_may_coordinate(brokers: int, reason: FallbackReason | None) -> None:
     """Without the log, nothing is answered if another broker may coordinate the groups."""
     manager = without_log(brokers)
+    manager.apply([GroupDeleted(group_id="g", sent_at=1.5)], 1.6)
+    assert manager.listing_fallback_reason(2) is reason, "there is no group"
     for group_id in ("g", "unknown"):
         assert manager.offsets_fallback_reason(group_id, 2) is reason
         assert manager.group_fallback_reason(group_id, 2) is reason
     assert manager.listing_fallback_reason(2) is reason
 
 
+def test_single_remaining_broker_answers_new_groups() -> None:
+    """When the other brokers have left, the copy doubts all that it knew before."""
+    manager = without_log(2)
+    manager.set_broker_count(1, 3)
+    assert manager.offsets_fallback_reason("g", 4) is FallbackReason.UNDECODABLE
+    assert manager.listing_fallback_reason(4) is FallbackReason.COLD
+
+
 def test_offsets_may_have_expired() -> None:
-    """Without the log, old offsets of a group without members are left to the broker, which removes them some day."""
+    """Without the log, old offsets of a group without members are left to the broker, which removes them some day.
+
+    A commit of another partition does not change that.
+    """
     manager = without_log(1)
-    assert manager.offsets_fallback_reason("g", 1 + LEAST_RETENTION_SECONDS - 0.1) is None
-    assert manager.offsets_fallback_reason("g", 1 + LEAST_RETENTION_SECONDS) is FallbackReason.STALE
-    assert manager.group_fallback_reason("g", 1 + LEAST_RETENTION_SECONDS) is FallbackReason.IN_DOUBT
+    assert manager.listing_fallback_reason(2) is None
+    manager.apply([stored(50, T1)], 50)
+    expires_at = stored(1).sent_at + LEAST_RETENTION_SECONDS
+    assert manager.offsets_fallback_reason("g", expires_at - 0.1) is None
+    assert manager.listing_fallback_reason(expires_at - 0.1) is None
+    assert manager.offsets_fallback_reason("g", expires_at) is FallbackReason.STALE
+    assert manager.group_fallback_reason("g", expires_at) is FallbackReason.IN_DOUBT
+    assert manager.listing_fallback_reason(expires_at) is FallbackReason.IN_DOUBT
+
+
+def test_complete_reply_confirms_offsets() -> None:
+    """Without the log, a reply with all offsets of a group shows that they had not expired."""
+    manager = without_log(1)
+    learned = OffsetsLearned(
+        group_id="g",
+        sent_at=100,
+        offsets={T0: CommittedOffset(9, 1, "m", 1)},
+        absent=(),
+        complete=True,
+        as_of=manager.changes_of("g")[1],
+    )
+    manager.apply([learned], 100)
+    assert manager.offsets_fallback_reason("g", 101) is None
+    assert manager.group_fallback_reason("g", 101) is None
+
+
+def test_brokers_are_counted_before_answers() -> None:
+    """The number of brokers is needed at first even if the log is read, and later only without the log."""
+    reader = Reader(exclusive=True)
+    needed = [reader.manager.needs_broker_count]
+    reader.manager.set_broker_count(1, 1)
+    needed.append(reader.manager.needs_broker_count)
+    reader.follower.partitions.expected = False
+    reader.follower.stop_reading(2)
+    needed.append(reader.manager.needs_broker_count)
+    assert needed == [True, False, True]
+
+
+def test_tombstones_of_returning_group_are_merged_once() -> None:
+    """If a group returns while its tombstones are being merged, the rest of the merge skips the group."""
+    reader = Reader(load=[with_member(3), offset(0, 5)])
+    moved(reader)
+    reader.append(gone(), offset(0, None))
+    reader.manager.apply([member_seen("m", 2)], 2)
+    reader.catch_up(3, 3)
+    assert reader.manager.log.partitions.not_coordinated == {}
+    assert reader.follower.partitions.leader_partitions[0].state is PartitionState.OWNED
+
+
+def test_group_that_is_kept_for_its_join() -> None:
+    """Logged offsets of a group that the copy keeps only for a join in flight are left to the broker."""
+    reader = Reader(load=[with_member(3), offset(0, 5)])
+    moved(reader)
+    reader.manager.apply([JoinSent(group_id="g", sent_at=2, joining=joining(1))], 2)
+    reader.catch_up(3, 3)
+    assert reader.offsets(3) is FallbackReason.COLD
