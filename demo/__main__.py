@@ -20,7 +20,6 @@ from group_sidecar.demo.group_clients import GroupClients
 
 COMMAND = os.path.relpath(Path(sys.executable).with_name("group-sidecar"))
 """The path of the command as a user can type it, because the virtual environment is not in PATH."""
-BROKERS = 3
 GROUP_MAX_SIZE = 3
 
 
@@ -68,9 +67,9 @@ def main() -> int:
     output = DemoOutput()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="group-sidecar-demo-") as folder:
-        cluster = EmbeddedCluster(BROKERS)
-        output.say(f"[bold]kafka-group-sidecar[/]: {BROKERS} embedded brokers, a sidecar as their gateway")
-        with Gateway(cluster.brokers[0], Path(folder), GROUP_MAX_SIZE) as gateway:
+        cluster = EmbeddedCluster()
+        output.say("[bold]kafka-group-sidecar[/]: an embedded broker, and a sidecar as its gateway")
+        with Gateway(cluster.broker, Path(folder), GROUP_MAX_SIZE) as gateway:
             crowd = GroupClients(gateway.bootstrap)
             try:
                 run_scenarios(output, crowd, gateway)

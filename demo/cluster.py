@@ -1,7 +1,7 @@
 """The embedded cluster: librdkafka's mock cluster, in this process.
 
-The mock brokers accept producers, consumers and groups over real TCP. The mock brokers support neither ListGroups nor
-DescribeGroups.
+The mock broker accepts producers, consumers and groups over real TCP. It supports neither ListGroups nor
+DescribeGroups, and has no `__consumer_offsets`. Without this topic, a sidecar answers only for a cluster of one broker.
 """
 
 import logging
@@ -17,11 +17,11 @@ class EmbeddedCluster:
     """A mock cluster, which ends when this object is garbage-collected.
 
     Attributes:
-        brokers: HOST:PORT of each broker.
+        broker: HOST:PORT of the only broker.
     """
 
-    def __init__(self, brokers: int) -> None:
+    def __init__(self) -> None:
         # The mock cluster is part of a client, which is used for nothing else.
-        self._owner = Producer({"test.mock.num.brokers": brokers, "log_level": 0}, logger=QUIET)
+        self._owner = Producer({"test.mock.num.brokers": 1, "log_level": 0}, logger=QUIET)
         metadata = self._owner.list_topics(timeout=10)
-        self.brokers = [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()]
+        [self.broker] = [f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()]

@@ -269,9 +269,12 @@ def _take_view(group: Group, view: ConsumerGroupView, now: float, *, is_live: bo
     before, old = group.members, group.consumer
     group.lifecycle.follow_log(view)
     group.logged_state.set_view(view)
-    group.roster.follow_log(
-        {logged.member_id: before.get(logged.member_id) or _new_member(group, logged, now) for logged in view.members}
-    )
+    logged_members = {
+        logged.member_id: before.get(logged.member_id) or _new_member(group, logged, now) for logged in view.members
+    }
+    # The wire may show several new members before the log shows the first of them.
+    joining_ids = before.keys() & {*group.pending_joins.unlogged_members.joining_ids(now)} - logged_members.keys()
+    group.roster.follow_log({**logged_members, **{member_id: before[member_id] for member_id in joining_ids}})
     for logged in view.members:
         group.members[logged.member_id].adopt_description(logged.client_id, logged.broker_host)
     group.pending_joins.unlogged_members.reconcile_with_log(group.members)

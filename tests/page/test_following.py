@@ -195,8 +195,8 @@ def test_unreachable_sidecar(browser: Browser, small: str, stage: Stage) -> None
 
 def test_real_clients_are_shown(browser: Browser, tmp_path: Path) -> None:
     """The page shows groups, joins and departures of real clients with their causes."""
-    cluster = EmbeddedCluster(1)
-    with Gateway(cluster.brokers[0], tmp_path, limit=3) as gateway:
+    cluster = EmbeddedCluster()
+    with Gateway(cluster.broker, tmp_path, limit=3) as gateway:
         crowd = GroupClients(gateway.bootstrap)
         try:
             browser.driver.get(f"http://{gateway.admin}/")

@@ -1026,6 +1026,22 @@ def test_returned_consumer_group_has_not_rebalanced(seen: bool) -> None:
     assert [member.member_id for member in reader.manager.view("g", 2).members] == ["a"]
 
 
+def test_members_join_before_first_record() -> None:
+    """Two members of a new KIP-848 group that join at once have joined once each, whichever the log shows first."""
+    reader = Reader()
+    joined = [heartbeat(changes=True, at=1.5, member_id=name, is_join=True) for name in "ab"]
+    facts = reader.manager.apply(joined, 1.6)
+    for epoch, names in ((1, "b"), (2, "ab")):
+        log = Records().group(epoch, epoch)
+        for name in names:
+            log.member(name).current(name, epoch)
+        reader.append(*log.records.items())
+        facts += chain(*reader.follower.merge(0, 1.7))
+    assert [fact.member_id for fact in facts if isinstance(fact, MemberJoined)] == ["a", "b"]
+    assert [fact for fact in facts if isinstance(fact, MemberGone)] == []
+    assert sorted(member.member_id for member in reader.manager.view("g", 2).members) == ["a", "b"]
+
+
 def test_unknown_group_may_be_consumer_group_until_load() -> None:
     """In a copy that is not exclusive, an unknown group is COLD until the log is read, and NOT_EXCLUSIVE afterwards.
 
