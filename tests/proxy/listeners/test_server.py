@@ -76,7 +76,8 @@ class Shell:
         self.address = Address(host, port_of(self.listeners))
         nursery.start_soon(run_in_task, poller)
         nursery.start_soon(self.connection_manager.run)
-        port = ClientPort(self.counters, lambda: self.upstream, self.new_session)
+        self.find_upstream = lambda: self.upstream
+        port = ClientPort(self.counters, lambda: self.find_upstream(), self.new_session)
         nursery.start_soon(self.server.serve, self.listeners, port)
 
     def new_session(self, origin: Origin, address: Address, peer: Address) -> Session:
@@ -133,20 +134,20 @@ async def test_failure_to_admit_ends_one_connection(nursery: trio.Nursery, monke
     nursery.cancel_scope.cancel()
 
 
-async def test_failure_to_accept_pauses_port(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failure_to_accept_pauses_port(nursery: trio.Nursery) -> None:
     """An exception of the accept path is counted, and the port accepts clients again after a pause."""
     broker = FakeBroker()
     await nursery.start(broker.run)
     shell, failed = Shell(nursery, broker.address), trio.Event()
 
-    def fail(*_: object) -> None:
+    def fail() -> Address:
         failed.set()
+        shell.find_upstream = lambda: broker.address
         raise RuntimeError("not accepted")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(shell.server._admission, "admit", fail)
-        async with await trio.open_tcp_stream(*shell.address):
-            await failed.wait()
+    shell.find_upstream = fail
+    async with await trio.open_tcp_stream(*shell.address):
+        await failed.wait()
     assert shell.server._supervisor.failures[Task.CONNECTIONS] == 1
     assert await shell.ask() == reply_frame(1, b"x")
     nursery.cancel_scope.cancel()
