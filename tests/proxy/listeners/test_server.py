@@ -4,7 +4,7 @@ import errno
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from select import POLLIN, poll
 
@@ -76,7 +76,7 @@ class Shell:
         self.address = Address(host, port_of(self.listeners))
         nursery.start_soon(run_in_task, poller)
         nursery.start_soon(self.connection_manager.run)
-        self.find_upstream = lambda: self.upstream
+        self.find_upstream: Callable[[], Address] = lambda: self.upstream
         port = ClientPort(self.counters, lambda: self.find_upstream(), self.new_session)
         nursery.start_soon(self.server.serve, self.listeners, port)
 
