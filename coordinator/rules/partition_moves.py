@@ -17,7 +17,9 @@ NO_PARTITIONS: OwnedPartitions = frozenset()
 
 
 class Moves(NamedTuple):
-    """`moved` counts partitions that lost their previous owner. `added` counts partitions without a previous owner."""
+    """`moved` counts partitions that lost their previous owner. `added` counts partitions without a previous owner, if
+    the group had members before.
+    """
 
     moved: int
     added: int
@@ -43,7 +45,7 @@ def compare_owners(group: Group) -> Moves | None:
     after = _assignments(group.members.values())
     changed = [owner for owner in {**before, **after} if before.get(owner) != after.get(owner)]
     try:
-        return _moves(
+        moves = _moves(
             [
                 (partitions_in_assignment(before.get(owner, b"")), partitions_in_assignment(after.get(owner, b"")))
                 for owner in changed
@@ -51,6 +53,7 @@ def compare_owners(group: Group) -> Moves | None:
         )
     except DecodeError:
         return None
+    return moves if before else moves._replace(added=0)
 
 
 def consumer_owners(view: ConsumerGroupView | None) -> Mapping[str, OwnedPartitions]:

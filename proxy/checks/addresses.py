@@ -45,19 +45,22 @@ def listening_addresses(config: Config) -> dict[str, Address]:
     return found
 
 
-def remote_hosts(config: Config) -> dict[str, str]:
-    """Returns the hosts of the broker and of the token endpoint, by the path of the key.
-
-    The result does not contain `gateway.bootstrap_servers`.
-    """
-    found = {f"{listener_key(index, each)}.upstream": each.upstream.host for index, each in enumerate(config.listeners)}
+def broker_addresses(config: Config) -> dict[str, Address]:
+    """Returns the configured addresses of the broker, by the path of the key, without `gateway.bootstrap_servers`."""
+    found = {f"{listener_key(index, each)}.upstream": each.upstream for index, each in enumerate(config.listeners)}
     if config.upstream is not None:
-        found["upstream"] = config.upstream.host
-    own = config.own_connection
-    if own.address is not None:
-        found["own_connection.address"] = own.address.host
-    if own.sasl is not None and own.sasl.token_endpoint_url is not None:
-        found["own_connection.sasl.token_endpoint_url"] = urlsplit(own.sasl.token_endpoint_url).hostname or ""
+        found["upstream"] = config.upstream
+    if config.own_connection.address is not None:
+        found["own_connection.address"] = config.own_connection.address
+    return found
+
+
+def remote_hosts(config: Config) -> dict[str, str]:
+    """Returns the hosts of `broker_addresses` and of the token endpoint, by the path of the key."""
+    found = {key: address.host for key, address in broker_addresses(config).items()}
+    sasl = config.own_connection.sasl
+    if sasl is not None and sasl.token_endpoint_url is not None:
+        found["own_connection.sasl.token_endpoint_url"] = urlsplit(sasl.token_endpoint_url).hostname or ""
     return found
 
 
@@ -112,6 +115,16 @@ def check_overlaps(config: Config, resolutions: Resolutions) -> Iterator[Finding
                 yield fault(key, f"{address} overlaps with {other_key}, {other}")
                 break
         earlier[key] = address
+
+
+def check_loops(config: Config, resolutions: Resolutions) -> Iterator[Finding]:
+    """Yields a fault for each address of the broker at which the sidecar itself listens."""
+    for key, address in broker_addresses(config).items():
+        own = [number for number in resolutions[address.host].addresses if is_own_address(number)]
+        for other_key, other in listening_addresses(config).items():
+            if address.port == other.port and _overlap(own, resolutions[other.host].addresses):
+                yield fault(key, f"{address} is the address of {other_key}, so the sidecar would connect to itself")
+                break
 
 
 def _overlap(hosts: Iterable[str], others: Iterable[str]) -> bool:

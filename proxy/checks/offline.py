@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from group_sidecar.proxy.checks.addresses import (
     check_addresses,
+    check_loops,
     check_overlaps,
     listening_addresses,
     remote_hosts,
@@ -25,5 +26,6 @@ def check_settings(config: Config) -> Iterator[Finding]:
     yield from check_secrets(config)
     yield from check_journal(config)
     yield from check_overlaps(config, resolutions)
+    yield from check_loops(config, resolutions)
     yield from check_addresses(config, resolutions)
     yield from check_admin_port(config, resolutions)

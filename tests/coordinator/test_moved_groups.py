@@ -299,6 +299,17 @@ def test_new_partitions_beat_moved_cause(epoch: int) -> None:
     assert completed.cause is RebalanceCause.TOPIC_METADATA
 
 
+def test_first_member_after_move_sees_no_new_partitions() -> None:
+    """The first member of an Empty group gets all partitions, which says nothing about the topics."""
+    copy = found(leader_epoch=4)
+    take_over(copy)
+    copy.log_says(generation(1))
+    copy.manager.note_unread_write("g", copy.now)  # The copy no longer knows that the group is Empty.
+    assert cause(copy) is MOVED
+    [completed] = of(syncs(copy, 0, 1, 2), RebalanceCompleted)
+    assert completed.cause is MOVED
+
+
 @pytest.mark.parametrize(
     ("protocols", "expected"),
     [(("range", "sticky"), MOVED), (("sticky",), RebalanceCause.SUBSCRIPTION_CHANGED)],

@@ -11,6 +11,7 @@ from group_sidecar.proxy.checks import addresses
 from group_sidecar.proxy.checks.addresses import (
     Resolution,
     check_addresses,
+    check_loops,
     check_overlaps,
     first_open_port,
     is_own_address,
@@ -90,6 +91,20 @@ def test_overlapping_addresses() -> None:
         "FAULT admin: [::]:9092 overlaps with listen, 127.0.0.1:9092"
     ]
     assert lines(check_overlaps(settings(listen="0.0.0.0:0", admin="127.0.0.1:0"), known)) == []
+
+
+def test_sidecar_that_would_connect_to_itself() -> None:
+    """An address of the broker that is one of the sidecar's own ports is a fault, also by name or on a wildcard."""
+    known = {number: Resolution((number,)) for number in ("0.0.0.0", "127.0.0.1", FOREIGN)}
+    known["here"] = Resolution(("127.0.0.1",))
+    own = {"own_connection": {"address": "here:9464"}}
+    config = settings(listen="0.0.0.0:9092", upstream="127.0.0.1:9092", admin="127.0.0.1:9464", **own)
+    assert lines(check_loops(config, known)) == [
+        "FAULT upstream: 127.0.0.1:9092 is the address of listen, so the sidecar would connect to itself",
+        "FAULT own_connection.address: here:9464 is the address of admin, so the sidecar would connect to itself",
+    ]
+    for upstream in (f"{FOREIGN}:9092", "127.0.0.1:19092"):
+        assert lines(check_loops(settings(listen="0.0.0.0:9092", upstream=upstream), known)) == []
 
 
 def test_ports_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
