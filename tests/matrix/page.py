@@ -21,13 +21,13 @@ _HEAD = """\
 - **FAIL**: the step works directly but not through the sidecar. The run ends with status 1.
 - **+**: the step works only through the sidecar, which adds API versions that the broker lacks
   ([old brokers](old-brokers.md)).
-- **no**: the step works neither directly nor through the sidecar. The client does not support this broker.
+- **no**: the step works neither directly nor through the sidecar. The last table has the errors.
 - **n/a**: the client has no such feature.
 - **?**: the step has not been run.
 """
 
 _CLIENT_STEPS = """\
-The signs of a cell are in this order:
+The signs of a cell are in this order. If there is a single sign, the first step failed and the others did not run:
 
 1. *produce*: The client produces 100 records to four partitions.
 2. *consume*: As a member of a group, the client consumes each record exactly once. It commits and reads its commits.
@@ -41,7 +41,7 @@ The signs of a cell are in this order:
 """
 
 _FRAMEWORK_STEPS = """\
-The signs of a cell are in this order:
+The signs of a cell are in this order. If there is a single sign, the first step failed and the others did not run:
 
 - Kafka Streams: The client *produces* records. The application *counts* their words, and counts them *exactly once*. A
   second instance joins and leaves (*rebalance*). The client lists and describes the *groups*. `streams-kip-1071` uses
@@ -108,7 +108,7 @@ def _questions(results: Results) -> str:
 
 def _differences(results: Results) -> str:
     """Returns the text about all cells that have a reason to show."""
-    lines = ["## What does not work, and why\n", "The texts are the clients' own error messages.\n"]
+    lines = ["## What does not work, and why\n", "The texts are error messages of the clients or of the test programs.\n"]
     lines += ["| client | steps | brokers | result | error |", "|---|---|---|---|---|"]
     for (client, brokers, verdict, text), steps in _by_reason(results).items():
         lines.append(f"| {client} | {', '.join(steps)} | {', '.join(brokers)} | {verdict} | {text} |")
