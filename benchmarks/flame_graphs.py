@@ -51,8 +51,8 @@ def recorded(process: int, file: Path, title: str) -> Iterator[None]:
 def cleaned(graph: str, title: str) -> str:
     """Returns a graph of py-spy with another title and without paths of this machine.
 
-    py-spy's own title is its command line. Files of the package are named as they are installed. Other files keep at
-    most the folders of their package. Addresses of functions without a name are removed.
+    py-spy's own title is its command line. Files of this project begin with `group_sidecar/`, as in the installed
+    package. Other files keep at most the folders of their package. Addresses of functions without a name are removed.
     """
     graph = _TITLE.sub(lambda found: found[1] + title, graph)
     return _FOLDER.sub("(", _ROOM.sub("(group_sidecar/", _ADDRESS.sub(">", graph)))

@@ -8,9 +8,10 @@ from benchmarks.markdown_tables import table
 
 DAY, HOUR = 86_400, 3_600
 BUSY = 0.5
-"""The share of its cores that a job may use. The other half is for late hours, and for catching up after a stop."""
+"""The share of its cores that a job may use. The other half is for computing hours again whose
+records arrive late, and for catching up after a stop."""
 PARTITION_BYTES_A_SECOND = 2_000_000
-"""The maximum bytes per second for one partition of the topic, before compression."""
+"""The maximum bytes per second for one partition of the journal's topic, before compression."""
 INTERVALS = (10, 30, 60, 120, 300)
 TRIGGERS = (60, 600, 3_600)
 WINDOW_SECONDS = 300
@@ -25,7 +26,7 @@ class Measured(NamedTuple):
         bytes_per_record: bytes of a line.
         stored_bytes_per_record: bytes in the store, tables included.
         compressed: the size of lines compressed with zstd, as a share of their size.
-        files_an_hour: files in the store per finished hour.
+        files_an_hour: files that remain in the store for each hour of records once the hour is over.
         peak_bytes: the maximum memory of all processes of the largest run, on `cores` cores.
     """
 
@@ -44,7 +45,7 @@ class Cluster(NamedTuple):
     """The cluster to be monitored.
 
     Attributes:
-        commits: committed offsets, over all groups and partitions.
+        commits: partitions with a committed offset, in each group.
         partitions: partitions of the cluster, each of which has a log end.
     """
 
@@ -60,7 +61,7 @@ class Cluster(NamedTuple):
 
 
 class Need(NamedTuple):
-    """The resources that the pipeline needs for one interval of snapshots.
+    """The resources that the pipeline needs if sidecars write snapshots at a given interval.
 
     Attributes:
         records: records per second.
@@ -80,7 +81,11 @@ class Need(NamedTuple):
 
 
 def streamed(measured: Measured, trigger_seconds: int) -> float:
-    """Returns the CPU seconds per record in a stream. Each batch computes the current hour again until it is over."""
+    """Returns the CPU seconds per record in a stream.
+
+    Each batch computes the tables of the current hour again. With n batches an hour, the tables of a record are thus
+    computed (n + 1) / 2 times on average.
+    """
     return measured.intake + measured.answer * (HOUR / trigger_seconds + 1) / 2
 
 

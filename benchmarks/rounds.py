@@ -1,4 +1,4 @@
-"""Measures rows at several targets, round by round, and computes the ratios of each round."""
+"""Runs each measurement (a row of the results) at several targets in rounds, and compares the targets in each round."""
 
 import statistics
 import sys
@@ -67,7 +67,7 @@ class Results:
     rounds: int = 0
 
     def ratios(self, row: Row, target: str, to: str = DIRECT) -> Spread | None:
-        """Returns the ratios between two targets in the same rounds; None without samples."""
+        """Returns the spread over the rounds of `target`'s result divided by that of `to`; None without samples."""
         these, those = self.samples.get((row.name, target)), self.samples.get((row.name, to))
         if not these or not those:
             return None
@@ -96,7 +96,10 @@ def rotated(items: Sequence[T], number: int) -> list[T]:
 
 
 def measured(rows: Sequence[Row], targets: Sequence[Target], seconds: float, at_least: int) -> Results:
-    """Runs rounds as long as a further round fits into the time. The first round is a warm-up and does not count."""
+    """Runs at least `at_least` rounds, and further rounds as long as one more fits into `seconds`.
+
+    A warm-up round comes first. Its samples are dropped, but its failures and its memory count.
+    """
     ends = time.monotonic() + seconds
     results = Results(rows, targets)
     _round(results, 0, "warm-up")

@@ -25,8 +25,8 @@ from tests.kafka.sidecar_process import SidecarProcess
 
 DIRECT, SIDECAR = "direct", "sidecar"
 HAPROXY, SHOTOVER, PLAIN_COPY = "HAPROXY", "SHOTOVER", "PLAIN_COPY"
-"""Proxies whose addresses the broker itself advertises. Shotover could rewrite ports, but it does not support Metadata
-v13."""
+"""Proxies whose addresses the broker itself advertises. Shotover is one of them, because it cannot rewrite addresses in
+Metadata v13."""
 JAVA_OPTIONS = ("-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1GC", "-Xmx1g")
 """Options for the highest throughput, in place of the tests' options for a quick start of the broker."""
 BROKER = {
@@ -53,7 +53,7 @@ class Target(NamedTuple):
         name: the heading of its column.
         address: the bootstrap address for clients.
         process: the process whose CPU time and memory count; None if it is not accessible.
-        version, settings: texts for the page.
+        version, settings: texts for docs/performance.md.
     """
 
     name: str
@@ -85,7 +85,7 @@ class ExternalProxy(NamedTuple):
 
 
 def parse_external_proxy(text: str) -> ExternalProxy:
-    """Parses NAME=HOST:PORT. NAME may contain blanks, for a version. Raises ValueError for another form."""
+    """Parses NAME=HOST:PORT. NAME may have blanks, such as before a version. Raises ValueError for another form."""
     name, _, address = text.rpartition("=")
     host, _, port = address.rpartition(":")
     if not (name.strip() and host and port.isdecimal() and 0 < int(port) < 1 << 16):

@@ -10,7 +10,7 @@
 - `log_records`: how a record of the offsets topic changes a group
 - `consumer_rebalances`: rebalances of groups of the consumer protocol (KIP-848), found by comparing two views
 - `causes`: why a rebalance began
-- `followed_log`: the part of the log's follower that rules call
+- `followed_log`: the interface through which rules call the reader of `__consumer_offsets`
 - `fact_builder`, `partition_moves`: the facts about members, rebalances and moved partitions
 - `excess_members`: which members to remove from a group over its size limit
 """

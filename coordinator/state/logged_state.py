@@ -1,4 +1,4 @@
-"""The state of one group in the log, without the group's offsets."""
+"""The state of one group as the log `__consumer_offsets` records it, without committed offsets."""
 
 from dataclasses import replace
 
@@ -46,7 +46,10 @@ class LoggedState:
         self.consumer = None
 
     def set_member_order(self, members: tuple[str, ...]) -> None:
-        """Sorts the members in the broker's order, which is the order of the broker's hash table."""
+        """Puts the members in the order of `members`, which is that of the broker's hash table.
+
+        Does nothing if `members` are not exactly the group's members.
+        """
         if self.consumer is not None and set(members) == {member.member_id for member in self.consumer.members}:
             by_id = {member.member_id: member for member in self.consumer.members}
             self.consumer = replace(self.consumer, members=tuple(by_id[each] for each in members), ordered=True)

@@ -1,6 +1,7 @@
 """The endpoints that orchestrators ask: is the process alive, has it started, is it ready?
 
-Each endpoint replies 200 or 503, with JSON. A 503 has `reasons`, one sentence for each condition that does not hold.
+`/healthz` replies 200. The other endpoints reply 200 or 503. All bodies are JSON. A 503 has `reasons`, one sentence for
+each condition that does not hold.
 """
 
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ from group_sidecar.proxy.runtime.supervision import FailingTask
 Readiness = Mapping[str, Mapping[str, bool]]
 """By broker and readiness condition: whether the condition holds."""
 LogStatuses = Mapping[str, Mapping[str, object]]
-"""By broker: how far its log was read. This progress is for people, and does not affect readiness."""
+"""By broker: how far its `__consumer_offsets` was read. This progress is for people, and does not affect readiness."""
 
 
 class Unreachable(NamedTuple):
@@ -61,7 +61,7 @@ class AdminSources:
         readiness: returns the readiness conditions of each broker; see `Readiness`.
         probed: returns, by broker, whether its first probe has ended.
         unusable_listeners: returns the names of the listeners that accept no clients any more, although they should.
-        log_statuses: returns how far each broker's log was read.
+        log_statuses: returns how far the `__consumer_offsets` of each broker was read.
         unreachable: returns the brokers that do not answer.
         failing_tasks: returns the background tasks that failed recently. These tasks do not affect readiness.
         reload: reads the settings again.

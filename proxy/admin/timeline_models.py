@@ -53,11 +53,11 @@ class Event(Answer):
 
 
 class RebalanceStarted(Event):
-    """A group that was stable or empty began to rebalance."""
+    """A rebalance began: a classic group entered PreparingRebalance, or the epoch of a KIP-848 group grew."""
 
     what: Literal["rebalance_started"]
     reason: RebalanceReason
-    """The cause as the label value of metrics."""
+    """The class of the cause, the label `reason` of metrics: join, leave, metadata, expired or unknown."""
     cause: RebalanceCause
     by: Who | None
     """The client that caused the rebalance; null if it is not known."""
@@ -70,7 +70,7 @@ class RebalanceCompleted(Event):
 
     what: Literal["rebalance_completed"]
     reason: RebalanceReason
-    """The cause as the label value of metrics."""
+    """The class of the cause, the label `reason` of metrics: join, leave, metadata, expired or unknown."""
     cause: RebalanceCause
     """The cause of the rebalance's start."""
     by: Who | None
@@ -82,8 +82,9 @@ class RebalanceCompleted(Event):
     """The assignor that was chosen."""
     members: int
     duration_seconds: float
-    """Seconds from the first join to the first SyncGroup reply of the generation; 0 if only the log showed it. For a
-    KIP-848 group, seconds from the new epoch until each member owns its target assignment."""
+    """For a classic group, seconds from the first sign of the rebalance, usually a join, to the first sign of the
+    stable generation, usually a SyncGroup reply; 0 if only the log showed the rebalance. For a KIP-848 group, seconds
+    from the new epoch until each member owns its target assignment."""
     joined: int
     """The number of members that joined since the previous rebalance."""
     gone: int

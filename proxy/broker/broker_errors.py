@@ -10,7 +10,7 @@ from group_sidecar.codecs.errors import ErrorCode
 
 
 class BrokerError(Exception):
-    """A broker did not answer as expected. The text is one line that names the broker.
+    """A broker did not answer as expected. The text is one line, which usually names the broker.
 
     Attributes:
         may_require: "SASL" or "TLS" if the listener may require it and the client did not use it; empty otherwise.

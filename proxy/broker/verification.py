@@ -9,7 +9,7 @@ field counts as different only if the copy never had the broker's value in this 
 time can also be verified.
 
 A difference is logged once. The copy then learns the group again, and questions about the group go to the broker until
-both sides have agreed twice in a row.
+both sides have agreed twice in a row, or until `MAX_INCONCLUSIVE` comparisons in a row had no result.
 
 A failure here does not affect clients: an answer that cannot be verified is only counted.
 """
@@ -43,13 +43,14 @@ from group_sidecar.proxy.runtime.logging import log
 MAX_WAITING_SAMPLES = 64
 """The maximum number of answers that wait to be verified. Further answers are not verified."""
 MAX_CASES = 1000
-"""The maximum number of open cases. A case is a group that differs for an API. While there are this many cases, no
-answers are sampled."""
+"""The number of open cases from which no further answers are sampled. A case is a group about which the answers of the
+sidecar and of the broker to one API differed."""
 CASES_AT_ONCE = 100
 MAX_LOGGED_GROUPS = 3
 """The maximum number of groups that the sidecar logs if several groups differ at once."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
-"""Seconds until a group that differed is compared again: doubled while it differs, up to the second value."""
+"""Seconds until a group that differed is compared again: doubled after each comparison that does not agree, up to the
+second value."""
 RELOAD_SECONDS = 30.0
 """The minimum number of seconds between two reloads of groups. For each group, the copy loads a partition of
 `__consumer_offsets` again. Groups that differ at the same time are reloaded together."""
@@ -94,7 +95,7 @@ class Connections(Protocol):
 
 
 class Sample(NamedTuple):
-    """A question, and the part of the client's answer after the correlation id."""
+    """A question, and the answer that the client got, without its correlation id."""
 
     exchange: Exchange
     answer: bytes
@@ -250,8 +251,8 @@ class Verifier:
     def _is_left_to_broker(self, exchange: Exchange) -> bool:
         """Whether the sidecar would leave a question to the broker now, for example because the copy lags.
 
-        A comparison that begins now may miss values, because the copy skips to the newest value when log records
-        arrive.
+        If so, a comparison that begins now may miss values: when the copy catches up with the log, it skips to the
+        newest value.
         """
         return self._find_fallback_reason(exchange.request, exchange.version, self._now()) is not None
 
@@ -299,7 +300,10 @@ class Verifier:
         self._close([case for case in cases if case.is_over])
 
     def _distrust(self, cases: Sequence[_Case]) -> None:
-        """Marks these groups as distrusted. Makes the copy learn each group again, once per case."""
+        """Marks these groups as distrusted. Makes the copy learn each group again.
+
+        That happens once per case, and not within RELOAD_SECONDS of the last such reload.
+        """
         if trio.current_time() >= self._reload_at:
             for case in cases:
                 if not case.reloaded:

@@ -51,7 +51,7 @@ class _Attempt:
     """One connection to try.
 
     Attributes:
-        key: the path of the key of the address.
+        key: the path of the setting that the result names, for instance `upstream` or `own_connection`.
         address: the broker's address.
         tls_key: the path of the section that switches TLS on.
         uses_tls: whether TLS is on.
@@ -89,7 +89,8 @@ async def try_connections(config: Config) -> list[Result]:
 
 
 def _to_listener(config: Config, prefix: str, listener: Listener) -> Iterator[_Attempt]:
-    """Yields the attempt to connect as the clients of a listener, and one for each identity of these clients.
+    """Yields the attempt to connect to the broker as for clients of a listener, and one for each certificate in
+    `upstream_tls.identities`.
 
     These attempts do not authenticate, because the sidecar does not have the clients' credentials.
 
@@ -160,7 +161,9 @@ class _Denied(Exception):
 
 
 async def _ask_nothing(_: KafkaClient) -> str:
-    """Sends nothing: at a listener with SASL, a broker answers only ApiVersions before authentication."""
+    """Sends nothing: the connection has already asked for ApiVersions. Before authentication, a broker answers nothing
+    else but SASL requests.
+    """
     return ""
 
 

@@ -1,6 +1,7 @@
-"""Prints the tables and the JSON of every command about groups except `top`.
+"""Prints the tables and the JSON of the commands about groups except `top` and `why`.
 
-Tables go to standard output with the headings of Kafka's own tools. ``-`` means that a value is missing.
+Tables go to standard output. Columns that Kafka's own tools have too get the headings of these tools. ``-`` means that
+a value is missing.
 """
 
 import json
@@ -32,7 +33,8 @@ WIDE = 140
 """Minimum width of a terminal, in columns, for a list with the values that only sidecars have."""
 OLD_LOG_END_SECONDS = 30.0
 """Age in seconds beyond which `groups offsets` names the age of a log end. A sidecar without a journal asks the broker
-every 15 seconds for the log ends of partitions that no client fetches. So quiet topics have no such line."""
+every 15 seconds for the log ends of partitions that no client fetches. So for quiet topics the command usually
+prints no age."""
 UNKNOWN_GROUP = GroupSummary(group="")
 """A group without any data, whose row provides the headings."""
 

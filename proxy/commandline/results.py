@@ -45,7 +45,7 @@ class GroupSummary:
     """A group in a list.
 
     Attributes:
-        protocol: the group's type, as `kafka-consumer-groups` prints it: classic, consumer, share or streams.
+        protocol: the group's type as ListGroups v5 spells it: classic, consumer, share or streams (column TYPE).
         members: the number of known members. Reliable only if `members_known`.
         limit: the group's size limit.
         rebalances: the number of rebalances in the last hour.

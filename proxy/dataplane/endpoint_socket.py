@@ -134,7 +134,7 @@ class EndpointSocket:
             self.backlog.append(memoryview(data)[sent:])
 
     def flush(self) -> None:
-        """Sends the bytes of the backlog that the peer accepts now.
+        """Sends as much of the first block of the backlog as the peer accepts now.
 
         Raises:
             BlockingIOError: the peer accepts no bytes now.

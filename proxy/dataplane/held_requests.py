@@ -1,11 +1,12 @@
 """Bounds the memory of requests that are held while they arrive in pieces.
 
 A connection announces the length of a frame before it sends the frame. The bound counts announced bytes, so incomplete
-frames never take more memory than the bound allows. A frame counts until its request has its reply, which may take
-minutes for a request that follows a parked JoinGroup.
+frames longer than SMALL_FRAME never take more memory than the bound allows. A frame counts until its request has its
+reply, which may take minutes for a request that follows a parked JoinGroup.
 
-If a new frame does not fit, the oldest frame of the client host with the most announced bytes is evicted. The new frame
-counts as announced. So each host can keep frames up to an equal share of the bound, whatever the other hosts announce.
+If a new frame does not fit, the oldest frame of the client host with the most announced bytes is evicted. For this
+comparison, the new frame counts as one of its own host's frames. So each host can keep frames up to an equal share of
+the bound, whatever the other hosts announce. All addresses of an IPv6 /64 network are one host.
 """
 
 from collections import OrderedDict
@@ -17,7 +18,7 @@ UNAUTHENTICATED_FRAME = 524_288
 """The bytes of the longest frame before authentication: the default of Kafka's `sasl.server.max.receive.size`."""
 SMALL_FRAME = 16_384
 """The bytes of the longest frame that is always held, because TCP may split a frame of any size. 10,000 connections
-hold at most 160 MB of such frames."""
+hold at most 164 MB of such frames."""
 UNAUTHENTICATED_SHARE = 8
 """The bound divided by this number is the bound for all connections that the broker has not admitted yet."""
 

@@ -56,7 +56,7 @@ class Reply(NamedTuple):
     Attributes:
         frame: a whole frame that replaces the broker's frame, or None to forward the broker's frame.
         raw_tokens: how many raw SASL tokens the client sends next, or OPAQUE if their number is unknown.
-        hang_up: why the connection ends, or None. The client then gets neither this reply nor a later one.
+        hang_up: None, or why the connection ends. If it ends, the client gets neither this reply nor a later one.
     """
 
     frame: bytes | None = None
@@ -85,7 +85,7 @@ class PendingReply(ABC):
         - HOLD: pass the frame to `reply` before it is forwarded.
         - COPY: forward the frame, and pass it to `reply` later.
         - PEEK: forward the frame, and later pass its first bytes to the `reply` of the object that `peeked` returns.
-        - EDIT: change the frame with the `editor` while it is forwarded. A frame that has arrived whole is held.
+        - EDIT: change the frame with the `editor` while it is forwarded. For a frame that has arrived whole: HOLD.
         - PASS: forward the frame unread.
         - A HangUp: end the connection before any byte of the reply is forwarded.
         """
@@ -113,6 +113,8 @@ class PendingReply(ABC):
 
     def evict(self, reason: CloseReason) -> "PendingReply | HangUp | None":
         """Returns the object that handles the reply without the request's bytes, or None if the reply passes unread.
+
+        The session calls this method if it must drop the request's bytes before the reply arrives.
 
         A HangUp ends the connection, because the reply cannot be handled without the request.
         """

@@ -1,7 +1,7 @@
 """Handles Fetch requests, and learns the ends of logs (high watermarks) from some of the replies.
 
-The request is never decoded, because the sidecar needs only the high watermark, which every reply contains. A reply is
-forwarded before it is decoded. Only the first bytes of a long reply are decoded.
+The request is never decoded, because the sidecar needs only the high watermark, which a reply contains for each of its
+partitions. A reply is forwarded before it is decoded. Only the first bytes of a long reply are decoded.
 
 In a gateway, a reply of v16 or later ends with addresses, which are replaced before the reply is forwarded.
 """
@@ -32,7 +32,7 @@ class Fetches(ApiHandler):
 
     Args:
         observer: learns the ends of logs.
-        longest: bytes of the longest reply that is decoded.
+        longest: bytes of the longest reply that may be decoded whole. MAX_WHOLE_FETCH_BYTES is a bound too.
         deferred: queues the replies that are decoded after they were forwarded.
         tails: changes the addresses in replies; None if no address is rewritten.
 

@@ -17,7 +17,8 @@ def headline(
 ) -> Sequence[HeadlineFigure]:
     """Returns the headline figures.
 
-    `groups` and `sidecars` are the summaries of these names. `quarantined` is a number of lines.
+    `groups` and `sidecars` are the results of `summary_queries.groups` and `summary_queries.sidecars`. `quarantined` is
+    the number of lines in quarantine.
     """
     heard = _one(
         sidecars.agg(

@@ -1,4 +1,5 @@
-"""Draws a heat map with a row for each name and a cell for each step. A darker cell has a larger amount.
+"""Draws a heat map with a row for each name and a cell for each step. A cell with a larger amount
+stands out more from the background.
 
 The module computes the geometry, in units of the picture, and the level of each amount. The template adds SVG and
 colours.
@@ -15,7 +16,7 @@ from group_sidecar.spark.report.scales import LEFT, RIGHT, WIDTH, Span, Tick
 LANE, TOP, AXIS = 22.0, 6.0, 26.0
 LEVELS = 5
 ROOM_FOR_NUMBER = 24.0
-"""The width in pixels from which a cell shows its number."""
+"""The width, in units of the picture, from which a cell shows its number."""
 LABEL_CHARACTERS = 32
 
 
@@ -87,7 +88,10 @@ def heat_map(span: Span, rows: Mapping[str, Mapping[int, HeatCell]]) -> HeatMap:
 
 
 def level_bounds(highest: int) -> Sequence[int]:
-    """Returns the smallest number of each level. The levels rise in equal ratios to `highest`, without duplicates."""
+    """Returns the smallest number of each level, from 1 on, without duplicates.
+
+    The numbers grow by an equal ratio, so that the last level ends at `highest`.
+    """
     ratios = (math.ceil(round((1 + highest) ** (index / LEVELS), 9)) for index in range(LEVELS))
     return sorted({bound for bound in ratios if bound <= highest})
 

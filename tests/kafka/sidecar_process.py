@@ -28,8 +28,8 @@ class SidecarProcess:
         listen: the address that the broker advertises.
         upstream: the broker's own address.
         group_max_size: the limit of `policies.group_max_size`, given as a flag.
-        settings: further settings, nested as in a configuration file. With them, all settings are in a file. Its
-            `listeners`, if any, replace `listen` and `upstream`.
+        settings: further settings, nested as in a configuration file. If given, the addresses are in the file too. If
+            `settings` has `listeners`, the file has neither `listen` nor `upstream`.
         until: the path of the admin page whose status 200 shows that the sidecar is up.
     """
 

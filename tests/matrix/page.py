@@ -108,7 +108,10 @@ def _questions(results: Results) -> str:
 
 def _differences(results: Results) -> str:
     """Returns the text about all cells that have a reason to show."""
-    lines = ["## What does not work, and why\n", "The texts are error messages of the clients or of the test programs.\n"]
+    lines = [
+        "## What does not work, and why\n",
+        "The texts are error messages of the clients or of the test programs.\n",
+    ]
     lines += ["| client | steps | brokers | result | error |", "|---|---|---|---|---|"]
     for (client, brokers, verdict, text), steps in _by_reason(results).items():
         lines.append(f"| {client} | {', '.join(steps)} | {', '.join(brokers)} | {verdict} | {text} |")
