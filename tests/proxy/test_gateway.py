@@ -23,12 +23,12 @@ from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import connect
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.listeners.admission import NotServed
-from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of
+from group_sidecar.proxy.listeners.ports import ListenError, listen
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.served_brokers import ServedBrokers
 from group_sidecar.proxy.sidecar import Sidecar
-from tests.kafka.processes import free_addresses
-from tests.proxy.fakes import ANY_PORT, FakeBroker
+from tests.kafka.processes import free_addresses, reserve
+from tests.proxy.fakes import FakeBroker
 from tests.proxy.scripted_broker import HangUp, NoReply, ScriptedBroker
 from tests.proxy.whole_sidecar import Cluster, configured, get, ready, sidecar
 
@@ -332,17 +332,22 @@ def test_client_of_balancer_is_turned_away_when_nodes_are_known() -> None:
 
 
 def two_ports() -> tuple[socket.socket, int]:
-    """Returns a listener whose next port is free, and the port before its own."""
+    """Returns a listener whose next port is free, and the port before its own.
+
+    Both ports are reserved, and the system chooses neither of them for an outgoing connection.
+    """
     while True:
-        [taken] = listen(ANY_PORT)
-        port = port_of([taken])
-        try:
-            [free] = listen(Address("127.0.0.1", port + 1))
-        except ListenError:
-            taken.close()
-        else:
-            free.close()
-            return taken, port - 1
+        [(_, port)] = free_addresses(1)
+        [taken] = listen(Address("127.0.0.1", port))
+        if reserve(port + 1):
+            try:
+                [free] = listen(Address("127.0.0.1", port + 1))
+            except ListenError:
+                pass
+            else:
+                free.close()
+                return taken, port - 1
+        taken.close()
 
 
 async def test_gateway_ports_follow_node_ids(nursery: trio.Nursery) -> None:
