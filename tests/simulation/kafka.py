@@ -69,6 +69,7 @@ class Kafka:
         partitions: how many partitions `__consumer_offsets` has.
         initial_delay: Kafka's group.initial.rebalance.delay.ms, in seconds.
         eager: whether the broker logs a group at its first join, as Kafka 4 does.
+        may_move: whether the cluster has another broker, which may coordinate groups.
 
     Attributes:
         history: all states of all groups.
@@ -81,11 +82,13 @@ class Kafka:
         reset: called with a connection and the API key of its next request. Returns when it breaks; None if never.
     """
 
-    def __init__(self, timeline: Timeline, rng: Random, *, partitions: int, initial_delay: float, eager: bool) -> None:
+    def __init__(
+        self, timeline: Timeline, rng: Random, *, partitions: int, initial_delay: float, eager: bool, may_move: bool
+    ) -> None:
         self._timeline, self._rng = timeline, rng
         self.history = History()
         self._model = Broker(initial_delay=initial_delay)
-        self.log = OffsetsLog(self._model, partitions, eager=eager)
+        self.log = OffsetsLog(self._model, partitions, eager=eager, may_move=may_move)
         self.transactions = Transactions(
             timeline, rng, self.log, self._marker_error, self._commit_transaction, self._transactions_changed
         )

@@ -40,10 +40,12 @@ class OffsetsLog:
 
     Attributes:
         partitions: by number. The broker leads a partition unless its `led` is False.
+        may_move: whether the cluster has another broker, which may lead partitions.
     """
 
-    def __init__(self, model: Broker, partitions: int, *, eager: bool) -> None:
+    def __init__(self, model: Broker, partitions: int, *, eager: bool, may_move: bool) -> None:
         self._model = model
+        self.may_move = may_move
         self._log = _MovableLog(model, eager=eager)
         self._written = 0
         self._values: dict[bytes, bytes] = {}

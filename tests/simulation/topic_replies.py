@@ -88,8 +88,9 @@ def _metadata(request: MetadataRequest, log: OffsetsLog) -> MetadataResponse:
                 ),
             )
         )
-    nodes = tuple(MetadataResponseBroker(node_id=each, host=HOST, port=PORT) for each in (NODE_ID, OTHER_NODE))
-    return MetadataResponse(brokers=nodes, topics=tuple(topics))
+    nodes = (NODE_ID, OTHER_NODE) if log.may_move else (NODE_ID,)
+    brokers = tuple(MetadataResponseBroker(node_id=each, host=HOST, port=PORT) for each in nodes)
+    return MetadataResponse(brokers=brokers, topics=tuple(topics))
 
 
 def _error(partition: Partition | None, epoch: int) -> int:

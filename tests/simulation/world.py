@@ -74,6 +74,7 @@ class World:
             partitions=scenario.partitions,
             initial_delay=scenario.initial_delay,
             eager=scenario.eager,
+            may_move=scenario.reads_log,  # Without the log, a sidecar answers only for a cluster of one broker.
         )
         self.kafka.history.ignores_errors = not scenario.reads_log
         self.limit = scenario.limit

@@ -231,13 +231,21 @@ def test_lost_commit_may_arrive_late(partitions: Any) -> None:
 
 
 def test_lost_commit_may_have_made_group() -> None:
-    """A lost commit makes an unknown group and the list COLD, and a lost deletion does not."""
+    """A lost commit makes an unknown group and the list COLD."""
     manager = copy()
     manager.apply([OffsetsDoubted(group_id="g", sent_at=3, partitions=(T0,), may_create_group=True)], 4)
     assert (view(manager).fallback_reason, lacking(manager)) == (FallbackReason.COLD, FallbackReason.COLD)
     assert manager.listing_fallback_reason(5) is FallbackReason.COLD
-    manager.apply([OffsetsDoubted(group_id="h", sent_at=3, partitions=(T0,))], 4)
-    assert manager.view("h", 5).fallback_reason is None, "a deletion creates no group"
+
+
+def test_lost_deletion_may_follow_first_commit() -> None:
+    """A lost deletion may remove the offsets of a group that does not exist yet (found by seed 4 of the simulation)."""
+    manager = copy()
+    manager.apply([OffsetsDoubted(group_id="g", sent_at=3, partitions=(T0,))], 4)
+    manager.apply([stored(5, 6, p0=5)], 6)
+    assert lacking(manager) is FallbackReason.COLD
+    manager.apply([learned(manager, 4 + LOST_REQUEST_SECONDS, p0=5)], 5 + LOST_REQUEST_SECONDS)
+    assert lacking(manager) is None
 
 
 # Lifetimes.
