@@ -107,7 +107,7 @@ class OffsetRules:
     def _offsets_doubted(self, event: OffsetsDoubted, now: float) -> list[Fact]:
         self._cache.exclusivity.note_unknown_effect(event.group_id, now)
         if not self._cache.exists(event.group_id):
-            # A lost commit may create the group. A lost deletion may arrive after another client's commit has created it.
+            # A lost commit may create the group. A lost deletion may arrive after another client has created the group.
             self._cache.unseen_history.note(event.group_id, now + LOST_REQUEST_SECONDS)
         elif (event.may_create_group or event.group_id in self._cache.offsets) and (
             offsets := self._offsets_of(event, now)
