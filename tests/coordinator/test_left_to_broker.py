@@ -30,12 +30,7 @@ RECORDS = [*Records().group(4, 4).member("x").current("x", 4).records.items()]
 
 def bounded(*, exclusive: bool = False) -> Reader:
     """A copy with `limits.groups: 1`."""
-    reader = Reader(exclusive=exclusive)
-    reader.manager = GroupMetadataManager(exclusive=exclusive, max_groups=1)
-    reader.manager.set_existing_groups(())
-    reader.follower = reader.manager.log
-    reader.follower.count_partitions(1, 0)
-    reader.log = reader.follower.begin_load(0, 3, 0, 0)
+    reader = Reader(exclusive=exclusive, max_groups=1)
     reader.read(offset(0, 5, "kept"), at=1)
     return reader
 
@@ -123,16 +118,7 @@ def test_consumer_group_created_again() -> None:
     """A KIP-848 group that was deleted and accepted a new member does not count as missing."""
     reader = Reader(exclusive=True, load=RECORDS)
     reader.catch_up(1, 1)
-    joined = ConsumerMemberSeen(
-        group_id="g",
-        sent_at=2.1,
-        member_id="n",
-        instance_id=None,
-        epoch=1,
-        client_id="c",
-        client_host="/h",
-        is_join=True,
-    )
+    joined = heartbeat(changes=True, at=2.1, member_id="n", is_join=True)
     reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.5)], 2)
     reader.manager.apply([joined], 2.2)
     reader.append(*((key, None) for key, _ in RECORDS))

@@ -86,8 +86,10 @@ def gone(group: str = "g") -> Entry:
 class Reader:
     """A copy of a coordinator that follows one partition of the log."""
 
-    def __init__(self, *, exclusive: bool = False, load: Iterable[Entry] = ()) -> None:
-        self.manager = GroupMetadataManager(exclusive=exclusive)
+    def __init__(
+        self, *, exclusive: bool = False, load: Iterable[Entry] = (), max_groups: int = 100, max_offsets: int = 10_000
+    ) -> None:
+        self.manager = GroupMetadataManager(exclusive=exclusive, max_groups=max_groups, max_offsets=max_offsets)
         self.manager.set_existing_groups(())
         self.follower = self.manager.log
         self.follower.count_partitions(1, 0)
@@ -965,11 +967,7 @@ def test_changed_partition_count_forgets_all() -> None:
 
 def test_too_many_offsets_fail_partition() -> None:
     """A partition with more offsets than max_offsets fails and counts as overflowed."""
-    reader = Reader()
-    reader.manager = GroupMetadataManager(exclusive=False, max_offsets=2)
-    reader.follower = reader.manager.log
-    reader.follower.count_partitions(1, 0)
-    reader.log = reader.follower.begin_load(0, 0, 0, 0)
+    reader = Reader(max_offsets=2)
     reader.read(*(offset(number, 5) for number in range(3)), at=1)
     assert reader.follower.partitions.states == {0: PartitionState.FAILED}
     assert (reader.manager.overflowed, reader.offsets(1)) == (1, FallbackReason.COLD)

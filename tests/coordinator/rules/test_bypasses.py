@@ -9,7 +9,6 @@ import pytest
 
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, encode_key, encode_value
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
-from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
     ConsumerMemberSeen,
     DescribedMember,
@@ -178,11 +177,7 @@ def test_evicted_request_explains_any_commit() -> None:
 
 def test_commit_without_room_for_group_is_not_counted() -> None:
     """A commit that passed is not reported if there is no room for its group in the copy."""
-    reader = Reader(exclusive=True)
-    reader.manager = GroupMetadataManager(exclusive=True, max_groups=0)
-    reader.follower = reader.manager.log
-    reader.follower.count_partitions(1, 0)
-    reader.log = reader.follower.begin_load(0, 3, 0, 0)
+    reader = Reader(exclusive=True, max_groups=0)
     reader.catch_up(61, 61)
     committed(reader, 62)
     reader.read(offset(0, 5), at=63)
