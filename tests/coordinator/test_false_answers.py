@@ -19,12 +19,13 @@ from group_sidecar.coordinator.model.events import (
     OffsetsDoubted,
     OffsetsLearned,
     OffsetsStored,
+    ReplyLost,
 )
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState
 from tests.coordinator.large_groups import joining
 from tests.coordinator.log.test_consumer_group_records import CLASSIC
 from tests.coordinator.log.test_consumer_group_records import Log as Records
-from tests.coordinator.log.test_follower import T0, Reader, gone, heartbeat, offset
+from tests.coordinator.log.test_follower import T0, Reader, generation, gone, heartbeat, offset, with_member
 
 NEW_GROUP = [*Records().group(4, 4).member("x").current("x", 4).records.items()]
 MIXED_GROUP = [
@@ -139,6 +140,41 @@ def test_newer_group_without_log_is_not_denied(is_listed: bool) -> None:
         assert manager.offsets_fallback_reason("g", at + 0.2) is not None
         assert manager.listing_fallback_reason(at + 0.2) is not None
         assert manager.group_fallback_reason("g", at + 0.2) is not None
+
+
+# Groups whose members or records are gone.
+
+
+def test_session_of_described_member_may_end_at_once() -> None:
+    """A description does not contain when a member sent its last request, even if the log has its session timeout.
+
+    Found by seed 2254 of the simulation.
+    """
+    reader = Reader(exclusive=True)
+    manager = reader.manager
+    manager.apply([described(manager, 1, GroupState.STABLE, "m")], 1.1)
+    reader.read(with_member(3), at=1.2)
+    manager.apply([described(manager, 1.3, GroupState.STABLE, "m")], 1.4)
+    reader.catch_up(2, 2)
+    assert manager.group_fallback_reason("g", 2.5) is FallbackReason.IN_DOUBT
+
+
+@pytest.mark.parametrize("lost", ["commit", "join"])
+def test_lost_request_may_create_vanished_group_again(lost: str) -> None:
+    """A lost request may create a group again after the log has shown that the broker removed the group."""
+    reader = Reader(exclusive=True, load=[generation(3), offset(0, 5)])
+    manager = reader.manager
+    events: list[Event] = [JoinSent(group_id="g", sent_at=0.9, joining=JOINING)]
+    events.append(ReplyLost(group_id="g", sent_at=0.9, token=JOINING.token, may_create_group=True))
+    if lost == "commit":
+        events = [OffsetsDoubted(group_id="g", sent_at=0.9, partitions=(T0,), may_create_group=True)]
+    manager.apply(events, 1)
+    reader.catch_up(1.2, 1.2)
+    reader.read(offset(0, None), gone(), at=1.3)
+    assert "g" not in manager.group_metadata_cache
+    assert manager.group_fallback_reason("g", 1.4) is FallbackReason.COLD
+    assert manager.listing_fallback_reason(1.4) is FallbackReason.COLD
+    assert manager.offsets_fallback_reason("g", 1.4) is FallbackReason.IN_DOUBT
 
 
 # Offsets.
