@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
     DescribedMember,
@@ -22,6 +23,7 @@ from group_sidecar.coordinator.model.events import (
     ReplyLost,
 )
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState
+from group_sidecar.coordinator.wire.exchange_events import GROUP_ONLY_KEYS
 from tests.coordinator.large_groups import joining
 from tests.coordinator.log.test_consumer_group_records import CLASSIC
 from tests.coordinator.log.test_consumer_group_records import Log as Records
@@ -88,6 +90,11 @@ def test_new_streams_group_is_not_denied() -> None:
     reader.catch_up(0.9, 1.25)  # Fetched before the broker created the group.
     assert manager.listing_fallback_reason(1.25) is FallbackReason.COLD
     assert manager.consumer_fallback_reason("g", 1.25) is FallbackReason.COLD
+
+
+def test_request_that_creates_share_group_is_a_write() -> None:
+    """AlterShareGroupOffsets creates a share group, so the copy must note it like the heartbeat of a share group."""
+    assert ApiKey.ALTER_SHARE_GROUP_OFFSETS in GROUP_ONLY_KEYS
 
 
 @pytest.mark.parametrize(
