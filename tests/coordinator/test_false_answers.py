@@ -92,6 +92,17 @@ def test_new_streams_group_is_not_denied() -> None:
     assert manager.consumer_fallback_reason("g", 1.25) is FallbackReason.COLD
 
 
+def test_lost_heartbeat_may_convert_classic_group() -> None:
+    """A heartbeat whose reply was lost may have made a classic group a KIP-848 group."""
+    reader = Reader(load=[generation(3), offset(0, 5)])
+    reader.catch_up(0.5, 0.5)
+    assert reader.manager.consumer_fallback_reason("g", 0.6) is None
+    reader.manager.apply([ReplyLost(group_id="g", sent_at=0.9, token="1:1", may_create_group=True)], 1)
+    assert reader.manager.consumer_fallback_reason("g", 1.1) is FallbackReason.IN_DOUBT
+    reader.catch_up(2.1, 2.1)
+    assert reader.manager.consumer_fallback_reason("g", 2.2) is None
+
+
 def test_request_that_creates_share_group_is_a_write() -> None:
     """AlterShareGroupOffsets creates a share group, so the copy must note it like the heartbeat of a share group."""
     assert ApiKey.ALTER_SHARE_GROUP_OFFSETS in GROUP_ONLY_KEYS
