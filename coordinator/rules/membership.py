@@ -175,14 +175,10 @@ def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
         return []
     group.roster.record_activity(member, event.sent_at)
     if event.no_rebalance and group.state is PREPARING_REBALANCE and event.sent_at > group.changed_at:
-        _still_stable(group, now)
+        # A broker that prepares a rebalance would have replied REBALANCE_IN_PROGRESS.
+        if group.stable_at != NEVER and not group.joins:
+            group.disprove_rebalance(now)
     return facts
-
-
-def _still_stable(group: Group, now: float) -> None:
-    """Returns the group to Stable, because a broker that prepares a rebalance would reply REBALANCE_IN_PROGRESS."""
-    if group.stable_at != NEVER and not group.joins:
-        group.disprove_rebalance(now)
 
 
 def _refresh(
@@ -221,6 +217,7 @@ def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]
         save_owners(group)
     if (dropped := group.drop(event.member_id, now)) is None:
         return []
+    group.await_epoch(now)
     if dropped.instance_id:
         group.roster.contest(dropped.instance_id)  # Another member may have taken over its identity.
     departure, reason = _departure_of_unknown(group, dropped, event, leave, now), leave.reason if leave else ""
@@ -269,6 +266,7 @@ def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
     """Removes the members that left."""
     facts, details = list[Fact](), None
     group.pending_joins.discard_description()
+    group.await_epoch(now)
     save_owners(group)
     static = _static_members_of_leaves(group, event)
     for given_member_id, instance_id, reason in event.members_with_reasons:

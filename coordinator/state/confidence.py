@@ -161,7 +161,12 @@ class Confidence:
         if group.kind is GroupKind.CLASSIC:
             offsets = self._cache.group_offsets(group_id)  # The log may keep offsets a little longer than the group.
             logged = group.logged_metadata is not None or (offsets is not None and bool(offsets.committed.log_values))
-            return self._log_fallback_reason(group_id, now) or (None if logged else FallbackReason.IN_DOUBT)
+            partition = self._cache.partitions.partition_of(group_id)
+            # A lost request may have deleted the group, or made it a consumer group.
+            settled = (
+                logged and partition is not None and group.completeness.unknown_until(group_id) <= partition.fresh_at
+            )
+            return self._log_fallback_reason(group_id, now) or (None if settled else FallbackReason.IN_DOUBT)
         return group.fallback_reason(now) or self._log_fallback_reason(group_id, now)
 
     def coordinator_error(self, group_id: str, now: float) -> ErrorCode:
