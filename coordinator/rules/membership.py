@@ -175,10 +175,14 @@ def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
         return []
     group.roster.record_activity(member, event.sent_at)
     if event.no_rebalance and group.state is PREPARING_REBALANCE and event.sent_at > group.changed_at:
-        # A broker that prepares a rebalance would have replied REBALANCE_IN_PROGRESS.
-        if group.stable_at != NEVER and not group.joins:
-            group.disprove_rebalance(now)
+        _still_stable(group, now)
     return facts
+
+
+def _still_stable(group: Group, now: float) -> None:
+    """Returns the group to Stable, because a broker that prepares a rebalance would reply REBALANCE_IN_PROGRESS."""
+    if group.stable_at != NEVER and not group.joins:
+        group.disprove_rebalance(now)
 
 
 def _refresh(
@@ -223,9 +227,8 @@ def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]
     departure, reason = _departure_of_unknown(group, dropped, event, leave, now), leave.reason if leave else ""
     facts = member_gone_facts(group, [here] if here else [], departure, now, reason)
     left_at = dropped.timeout_at(group.leader_term.began_at) if departure is Departure.EXPIRED else event.sent_at
-    facts += _after_departure(
-        group, cause_of_earlier_join(group, left_at) or cause_of_departure(dropped, departure, reason), now
-    )
+    details = cause_of_earlier_join(group, left_at) or cause_of_departure(dropped, departure, reason)
+    facts += _after_departure(group, details, now)
     if group.state is GroupState.EMPTY:
         group.doubt(now)  # The broker may have removed the empty group and created it again.
     return facts
@@ -244,10 +247,7 @@ def _departure_of_unknown(
 
 
 def _static_members_of_leaves(group: Group, event: Leaving) -> StaticMembers | None:
-    """Returns the static members by instance id if several members leave, else None.
-
-    Without this index, a search for each of 5,000 members would take a second.
-    """
+    """Returns the static members by instance id if several members leave, else None. 5,000 searches take a second."""
     return group.roster.static_members() if len(event.members) > 1 else None
 
 
