@@ -21,7 +21,7 @@ class ClientAccess:
 
     Args:
         authorization: what the broker grants.
-        deferred: the replies that are applied before access is given.
+        deferred: the replies that are applied before a caller reads state that they may change.
         listener: the name of the listener.
         has_identities: whether the sidecar connects to the broker with several certificates, depending on the client.
         shared_with_sidecar: whether the sidecar's own connection uses the same listener of the broker as the clients
@@ -102,7 +102,7 @@ class ClientAccess:
         A completed handshake does not show this: in TLS 1.3 the sidecar's handshake ends before the broker has checked
         the certificate.
         """
-        allows_anonymous = self.allows_anonymous  # Applies the deferred replies, which may have served the principal.
+        allows_anonymous = self.allows_anonymous  # Applies the deferred replies, which may add to `_served`.
         return principal in self._served if self._has_identities else allows_anonymous
 
     # What is learnt.

@@ -43,7 +43,7 @@ from group_sidecar.proxy.runtime.logging import log
 MAX_WAITING_SAMPLES = 64
 """The maximum number of answers that wait to be verified. Further answers are not verified."""
 MAX_CASES = 1000
-"""The number of open cases from which no further answers are sampled. A case is a group about which the answers of the
+"""While this many cases are open, no further answers are sampled. A case is a group about which the answers of the
 sidecar and of the broker to one API differed."""
 CASES_AT_ONCE = 100
 MAX_LOGGED_GROUPS = 3

@@ -618,7 +618,7 @@ class Connection:
         """Accepts no further request, and closes the connection when the client has all replies.
 
         If the session does not parse the connection, or the client has closed its side, the connection closes after
-        `quiet` seconds without traffic. The connection stays open while the client probably waits for a reply.
+        `quiet` seconds without traffic. But the connection stays open while the client probably waits for a reply.
         """
         if self.close_reason:
             return

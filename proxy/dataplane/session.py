@@ -69,12 +69,12 @@ turn. Work is counted in bytes: the bytes of local answers, and the costs below 
 MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 """A connection that has lately caused more work than this is read only in turns of the poller (`Poller.add_turn`), so
 that clients that cause little work are served first. When the replies in one chunk have caused this much work, the
-chunk's remaining replies wait for a turn. The chunk's requests wait from the first request on that would be forwarded
-and decoded later (COPY)."""
+chunk's remaining replies wait for a turn. When the requests in one chunk have caused this much work, the next request
+that would be forwarded and decoded later (COPY) waits, and so do all requests after it."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
-Heartbeats with their replies. A client that causes less work is never read in turns, not even while the sidecar is
-overloaded."""
+Heartbeats with their replies. A client that causes less work, without bursts above MAX_UNCOUNTED_WORK, is never read in
+turns, not even while the sidecar is overloaded."""
 MAX_COUNTED_WORK: Final = 131_072
 """More work is not counted, so that a connection is read in turns for at most two seconds after its last work."""
 MIN_REQUEST_BYTES_PER_SECOND = 16_384
