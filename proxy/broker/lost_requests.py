@@ -2,8 +2,8 @@
 
 A connection may end while hundreds of KiB of requests are in flight. Handling all these requests at once took 65 ms, in
 which no client was served. So more than a few such requests wait and are handled in slices. A waiting request may have
-changed any group. So while any request waits, all questions go to the broker. `PendingReply.lost` decides the effect of
-a lost reply on a group.
+changed any group. So while any request waits, all questions that the broker can answer go to the broker.
+`PendingReply.lost` decides the effect of a lost reply on a group.
 """
 
 from collections import deque

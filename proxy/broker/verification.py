@@ -300,9 +300,9 @@ class Verifier:
         self._close([case for case in cases if case.is_over])
 
     def _distrust(self, cases: Sequence[_Case]) -> None:
-        """Marks these groups as distrusted. Makes the copy learn each group again.
+        """Marks these groups as distrusted. Makes the copy learn each group again, unless it has done so for the case.
 
-        That happens once per case, and not within RELOAD_SECONDS of the last such reload.
+        Within RELOAD_SECONDS of the last reload, no group is learnt again.
         """
         if trio.current_time() >= self._reload_at:
             for case in cases:

@@ -36,8 +36,9 @@ CONTROL_RECORD_COST = 2_048
 """The work of a TLS record without bytes for the session, in bytes as `Session` counts work. A key update takes 30 us,
 and a session ticket 10 us."""
 LONG_BYTES = 65_536
-"""If at least this many bytes of a forwarded reply have not arrived yet, the kernel moves them (splice). Requests are
-always copied: splicing requests costs the broker and the kernel more than it saves (decision 48)."""
+"""If at least this many bytes of a forwarded reply have not arrived yet, and neither side has TLS, the kernel moves the
+bytes (splice). Requests are always copied: splicing requests costs the broker and the kernel more than it saves
+(decision 48)."""
 
 
 class InactivityTimeouts(NamedTuple):

@@ -12,8 +12,8 @@ Rules:
 - A frame is forwarded as the original bytes, unless the dispatcher replaced the frame.
 - A reply that need not be decoded before it is forwarded is decoded later: after all ready sockets were served, or
   before the dispatcher's next decision. So every local answer includes the effects of all earlier replies.
-- A client that sends an impossible length, or closes within a frame, first gets the replies that it is owed. A broker
-  does the same.
+- A client that sends an impossible length, or closes within a frame, first gets the replies to its earlier requests. A
+  broker treats such a client in the same way.
 
 The file has more than 400 lines, because requests, replies and local answers all change one queue of in-flight
 requests, and one class owns this queue.
