@@ -62,7 +62,7 @@ class Gateway:
         listener: the listener at which clients connect.
         served: the brokers that have a copy already.
         broker_at: returns the broker at an address, and creates its copy at the first call.
-        new_session: makes a session of a client of a broker.
+        new_session: makes the session of a client with a broker.
         passed: the sockets that a predecessor has passed, by broker id.
 
     Attributes:

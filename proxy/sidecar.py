@@ -499,7 +499,7 @@ class Sidecar:
         for observe in self._observers if self.hand_over.publishes(fact) else self._unpublished:
             try:
                 observe(fact)
-            except Exception as error:  # noqa: BLE001  The request or reply behind the fact must not fail.
+            except Exception as error:  # noqa: BLE001  The request or reply that led to the fact must not fail.
                 self._supervisor.failed(Task.FACTS, error)
 
     def _write_to_journal(self, fact: Fact) -> None:

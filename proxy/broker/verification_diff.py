@@ -209,7 +209,7 @@ def _error_codes(value: Any) -> Iterator[int]:
 
 
 def format_difference(difference: Difference) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the first few differing fields, by path: with the sidecar's values, and with the broker's values.
+    """Returns the first few differing fields as two mappings by path: the sidecar's values, and the broker's values.
 
     Long values are cut.
     """

@@ -525,7 +525,7 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """The number of bytes that the session holds and that the backlogs contain."""
+        """The number of bytes that the session holds, that the backlogs contain, or that were read ahead."""
         held = self.session.held_bytes
         if self.client.backlog or self.upstream.backlog:
             held += self.client.backlog_bytes + self.upstream.backlog_bytes

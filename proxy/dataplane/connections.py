@@ -91,7 +91,7 @@ class ConnectionManager:
 
     @property
     def held_bytes(self) -> int:
-        """The number of bytes that sessions hold and that backlogs contain."""
+        """The number of bytes that sessions hold, that backlogs contain, or that were read ahead."""
         return sum(connection.held_bytes for connection in self._connections.values())
 
     def add(
@@ -189,7 +189,7 @@ class ConnectionManager:
                 connection.keep_to_budget()
 
     def _next_of(self, left: list[int]) -> list[Connection]:
-        """Removes the next numbers from `left`, and returns their connections without those that have ended."""
+        """Removes the next numbers from `left`, and returns those of their connections that are still open."""
         batch = [
             connection for number in left[-SWEEP_BATCH:] if (connection := self._connections.get(number)) is not None
         ]

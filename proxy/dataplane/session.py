@@ -702,7 +702,7 @@ class Session:
     def _look_at_pending_reply(
         self, pending: Pending, key: int, size: int, buffer: bytes, start: int, end: int
     ) -> FrameAction:
-        """Returns what happens to a reply that has a pending reply."""
+        """Returns what happens to a reply for which the session keeps a `pending` object."""
         action = self.dispatcher.classify_reply(pending, size, self._now)
         stop = start + LENGTH_BYTES + size
         if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:
@@ -741,7 +741,7 @@ class Session:
         _, key, since, pending, injected, kept = self.in_flight.popleft()
         self.release_kept(kept)
         self._answer_bytes += DEFERRED_COST if key in RECORD_APIS else REQUEST_COST + DEFERRED_BYTE_COST * len(frame)
-        assert pending is not None  # A reply without a pending reply always passes.
+        assert pending is not None  # Without a pending reply, the broker's reply always passes.
         reply = self.dispatcher.reply(pending, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:
             return

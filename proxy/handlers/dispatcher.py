@@ -195,7 +195,7 @@ class BrokerDispatcher(DeferredReplyHandler):
     def _pending_reply(self, pending: Pending) -> PendingReply:
         """Returns the object that handles a reply.
 
-        The session keeps only a `CopiedRequest` for some replies, because it does not know the handlers.
+        For some requests the session keeps only a `CopiedRequest`, because the session does not know the handlers.
         """
         return PendingCopy(pending, self._exchange_replies) if type(pending) is CopiedRequest else pending
 

@@ -139,7 +139,7 @@ class Server:
         nursery: trio.Nursery,
         events: int,
     ) -> None:
-        """Admits the accepted clients. Pauses the port if it may not accept more clients now, or if this failed."""
+        """Admits the accepted clients. Pauses the port if it may not accept more clients now, or after a failure."""
         try:
             self._admit_accepted(acceptor, port, nursery)
         except Exception as error:  # noqa: BLE001  A port that cannot accept clients may not end other connections.

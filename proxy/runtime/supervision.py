@@ -17,8 +17,8 @@ from group_sidecar.proxy.runtime.log_throttle import LogThrottle
 from group_sidecar.proxy.runtime.logging import log
 
 FAILING_SECONDS = 60.0
-"""A part counts as failing for this many seconds after its last failure. A restarted part works or fails again within
-the longest pause between two attempts and its own interval."""
+"""A part counts as failing for this many seconds after its last failure. A restarted part works or fails again in less
+time: at the latest after the longest pause between two attempts and the part's own interval."""
 
 
 class Task(StrEnum):
