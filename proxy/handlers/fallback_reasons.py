@@ -80,6 +80,6 @@ class FallbackReasons:
         )
 
     def _is_long(self, request: Struct) -> bool:
-        """Whether looking up the right to list each group would delay other clients."""
+        """Whether an answer needs the look-up of so many rights that other clients would wait."""
         many = len(self._copy.manager.group_metadata_cache) > MAX_RIGHTS_LOOKED_UP
         return many and self._access.may_have_authorizer and isinstance(request, ListGroupsRequest)
