@@ -34,11 +34,11 @@ from group_sidecar.coordinator.state.group import Group
 _entry = fast_constructor(ListedGroup)
 GROUPS_PER_STEP = 100
 """Groups that are evaluated before other tasks may run: about 1 ms."""
-MAX_GROUPS_PER_REQUEST = 300
+MAX_GROUPS_PER_REQUEST = 200
 """Groups that one ListGroups request may evaluate or encode: about 3 ms."""
 SHARDS = 1024
 """Shards into which the encoded groups of a kind are divided. With 100,000 groups, one change requires joining 100
-groups again. MAX_GROUPS_PER_REQUEST changes require joining less than a third of all groups again."""
+groups again. MAX_GROUPS_PER_REQUEST changes require joining at most a fifth of all groups again."""
 SPARE_DEADLINES = 1000
 """If outdated deadlines outnumber the current deadlines by more than this number, all outdated deadlines are
 dropped."""

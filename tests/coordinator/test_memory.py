@@ -117,6 +117,17 @@ def test_deleted_groups_leave_nothing(exclusive: bool, reads_log: bool) -> None:
     assert sum(size for _, size in after.values()) <= sum(size for _, size in before.values()) + AT_ONCE * 300
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_million_groups_take_no_memory(exclusive: bool) -> None:
+    """The resident memory does not grow while a million groups are created and deleted."""
+    life = Life(exclusive=exclusive, reads_log=True)
+    pass_all(life, 100_000, "first")
+    before = resident()
+    pass_all(life, 1_000_000, "later")
+    assert resident() - before < 10_000_000
+
+
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_long_names_are_bounded_in_bytes(exclusive: bool) -> None:
     """Tables of long group names stay within TABLE_BYTES, and an evicted group of an exclusive copy is COLD."""
