@@ -3,8 +3,8 @@
 `WriteAttempts` makes sure that every line of a batch is stored. `WriteAttempts` also replaces the rows of earlier
 attempts at the batch, and completes or removes the attempts of a process that has died.
 
-A batch may replace folders of the quarantine: `requeue` takes lines out of them. The file that marks the attempt as
-complete names these folders. The process that completes the attempt also removes them.
+A batch may replace folders of the quarantine: `requeue` takes lines out of such folders. The file that marks the
+attempt as complete names these folders. The process that completes the attempt also removes these folders.
 """
 
 import json
