@@ -3,8 +3,8 @@
     python -m benchmarks.group_traffic [--quick]
 
 There is one process, without sockets or a broker. The same frames go through two sessions. The dispatcher of one
-session decodes and applies them. The dispatcher of the other lets everything pass. The two take turns in many short
-runs, and the best run of each counts.
+session decodes the frames and applies them to a copy. The dispatcher of the other session lets all frames pass. The
+sessions take turns in many short runs, and the fastest run of each counts.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The largest requests about members and groups that are decoded, with few large parts and with many small parts.
+"""Defines the largest decoded requests about members and groups, with few large or many small parts.
 
 `largest_offset_messages` has the requests about offsets. This module defines the names of groups for both modules.
 """

@@ -37,7 +37,7 @@ PARTITIONS = 50
 
 
 class Step(NamedTuple):
-    """A step to time. `rounds`: how many runs there are; the longest counts. `before`: runs untimed before each run."""
+    """A step to time. `rounds`: the number of runs; the longest counts. `before`: called untimed before each run."""
 
     name: str
     do: Callable[[], Any]
