@@ -44,7 +44,7 @@ class Outcome:
 
 
 def simulate(scenario: Scenario, kept_lines: int = KEPT_LINES) -> Outcome:
-    """Runs a scenario, and keeps the last lines of its trace. The outcome names a Violation; other errors are raised."""
+    """Runs a scenario and keeps the last lines of its trace. The outcome names a Violation; other errors are raised."""
     wall_time, timeline = virtual_time.WallTime(), Timeline(kept_lines)
     program = partial(_simulate, scenario, wall_time, timeline)
     return virtual_time.run(scenario.seed, wall_time, timeline.clock, program)
