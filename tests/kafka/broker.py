@@ -49,7 +49,7 @@ class KafkaBroker:
         properties: broker properties that override the defaults.
         sasl: whether to open the second pair of listeners, with PLAIN and SCRAM-SHA-256. Requires Kafka 3.5. `sasl`,
             `direct` and `proxies` require listeners with names.
-        joins: the node whose cluster this node joins as its second one. Requires Kafka 3.5.
+        joins: the node whose cluster this node joins as the second node. Requires Kafka 3.5.
         direct: the address of DIRECT, if others must know it in advance.
         proxies: names, in capitals, of further proxies that rewrite no addresses.
         more: names, in capitals, of further listeners that advertise themselves.

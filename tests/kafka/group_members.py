@@ -34,11 +34,11 @@ MINUTES = 5 * 60_000
 GROUP_REMOVED_ERRORS = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_MEMBER_ID)
 """Errors of a join or commit that finds an empty group while the broker removes it, in newer and in older versions."""
 JOIN_OF_REMOVED_GROUP_ERRORS = (*GROUP_REMOVED_ERRORS, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-"""Errors of a join that finds such a group. Kafka 1.1.1 compares the protocol type before it notices that the group is
-dead (its `GroupCoordinator.doJoinGroup`), and a dead group has no protocol type."""
+"""Errors of a join that finds an empty group while the broker removes it. Kafka 1.1.1 compares the protocol type before
+it notices that the group is dead (its `GroupCoordinator.doJoinGroup`), and a dead group has no protocol type."""
 _COMMITS = 5
-"""How often a commit is tried if it gets one of these errors. More than one retry is rare. A group with members returns
-the same error each time, so there is a maximum."""
+"""How often a commit is tried if it gets one of `GROUP_REMOVED_ERRORS`. More than one retry is rare. A group with
+members returns the same error each time, so there is a maximum."""
 _LAST_SINGLE_LEAVE = 2
 _FIRST_STATIC_COMMIT = 7
 

@@ -47,7 +47,8 @@ def archive_path(version: str) -> Path:
 def use_archive(archive: Path) -> list[str]:
     """Returns the options of a JVM that starts with an archive.
 
-    The JVM ignores an archive that does not fit. It would print a warning about that into the output of its tool.
+    The JVM ignores an archive that does not fit. The options also suppress its warning, which would be in the tool's
+    output.
     """
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"]
 
