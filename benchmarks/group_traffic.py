@@ -47,7 +47,7 @@ GROUP, BIG = "billing-7", "crowd"
 COMMITTED = (1, 10, 100)
 """The numbers of partitions of the commits."""
 RUN_SECONDS = 0.002
-"""The approximate duration of one run. An exchange that takes longer is a run by itself."""
+"""The approximate duration of one run. A run has at least one exchange, which may take longer."""
 STEP_SECONDS = 0.00001
 """How far the sessions' clock advances with each exchange. The step is small enough for the log to stay fresh."""
 HEARTBEAT_BUDGET, COMMIT_BUDGET, PARTITION_BUDGET = 60, 40, 3

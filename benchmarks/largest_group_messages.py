@@ -224,7 +224,7 @@ def described(group: str, each: int) -> DescribedGroup:
 def descriptions(sizes: Sizes, settled: str, unsettled: str, groups: int, crowd: int) -> Iterator[Case]:
     """Yields cases of DescribeGroups and ConsumerGroupDescribe, for complete groups and for groups in doubt.
 
-    `crowd` is the number of members of a group that is described by itself.
+    `crowd` is the number of members of a group that is described alone.
     """
     most = sizes(DescribeGroupsRequest.KEY)
     decodable = most * TIMES_OF_DESCRIBED // (DESCRIBED_COST + MEMBER_COST * MEMBERS)

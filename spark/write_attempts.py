@@ -133,7 +133,7 @@ class WriteAttempts:
         return WriteResult(records=records, quarantined=quarantined, hours=hours | dropped, kept=kept)
 
     def recover(self, compute_tables: ComputeTables = lambda _: None) -> set[datetime]:
-        """Completes the attempts that had written all their lines when their process died. Removes the others.
+        """Completes the attempts that had written all their lines when their process died. Removes all other attempts.
 
         The stream repeats a batch whose attempt was not complete. A process calls this right after it has taken the
         lease, so no attempt is still in progress.

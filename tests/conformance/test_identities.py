@@ -186,7 +186,7 @@ def test_each_certificate_gets_the_brokers_answer(identified: Identified, users:
 
 
 def test_answers_depend_on_the_certificate(identified: Identified) -> None:
-    """The broker itself gives the users different answers, so the other tests compare something."""
+    """The broker itself gives the users different answers. Otherwise the other tests would prove nothing."""
     shown = {user: repr([identified.directly(user, question) for question in EVERYTHING]) for user in USERS}
     assert len(set(shown.values())) == len(USERS)
 

@@ -109,7 +109,7 @@ class ClassicMember:
         self.generation = -1
         self.leads = False
         self.others: tuple[str, ...] = ()
-        """The ids of all members, the member's own id first, if the member is the leader; otherwise empty."""
+        """For the leader: the ids of all members, its own id first. For any other member: empty."""
 
     def request_id(self) -> None:
         """Requests a member id if the broker requires that first (KIP-394). Does not join."""
@@ -135,8 +135,8 @@ class ClassicMember:
     def join(self) -> None:
         """Joins, and waits for the generation.
 
-        The broker may remove a group that has no member but an issued member id. Like any client, the member then
-        requests another id.
+        The broker may remove a group without members even if it has issued a member id for the group. Like any client,
+        the member then requests another id.
         """
         is_new = not self.member_id
 

@@ -95,7 +95,7 @@ async def _slow_reader(faults: Faults) -> None:
 
 
 async def _cut_broker(faults: Faults) -> None:
-    """The broker closes one of its connections, that of a client or one of the sidecar's own."""
+    """The broker closes one of its connections: a client's, or one of the sidecar's own."""
     faults.world.kafka.cut_connection()
 
 

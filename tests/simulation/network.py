@@ -101,7 +101,7 @@ class Weather:
 class Line:
     """One direction of a connection: delivers chunks in order, each after its delay.
 
-    `delay`: returns the delay of the next chunk. Default: that of the weather.
+    `delay`: returns the delay of the next chunk. By default, `Weather.delay`.
     """
 
     def __init__(

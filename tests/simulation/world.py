@@ -193,7 +193,7 @@ class World:
         joins = [each for each in self.joins[request.group_id] if each is not sent]
         others = sum(each.ended_at > now - LOST_SECONDS for each in joins)
         members = max(len(state.described.members) for state in states)
-        if is_joining:  # Only parked joins count, and those that may become parked. A lost join may be parked for long.
+        if is_joining:  # Only joins count that are parked or may become parked. A lost join may be parked for long.
             members = self.kafka.most_parked(request.group_id, since - AWARE_SECONDS)
             others = sum(
                 (each.ended_at > now - LOST_SECONDS and not each.is_parked)

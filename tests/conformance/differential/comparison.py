@@ -58,7 +58,7 @@ class Asker:
         self._counted = self._count()
 
     def ask(self, question: Question) -> Outcome:
-        """Sends one question to both."""
+        """Sends one question to the broker and to the sidecar."""
         return self._put([question])[0]
 
     def ask_all(self, questions: Iterable[Question]) -> list[Outcome]:
