@@ -100,7 +100,7 @@ class Stage:
         sidecars: the sidecars by situation.
         expected: the replies of newer brokers.
         scenes: the scenes by state.
-        early: the questions that were asked while all groups were stable.
+        early: the outcomes of the questions that were asked while all groups were stable.
     """
 
     version: str

@@ -207,7 +207,7 @@ class KafkaBroker:
         file = self.folder / "server.properties"
         command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(file)]
         if self.sasl:
-            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # The listeners enable the second one by properties.
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # Properties may enable the second one.
                 command += ["--add-scram", f"{mechanism}=[name={SASL_USER},password={SASL_PASSWORD}]"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
