@@ -4,14 +4,14 @@
     python -m benchmarks --fleet [--quick] [--docs FOLDER]
 
 The first command writes docs/performance.md and docs/charts. The second command measures the fleet pipeline instead,
-which takes as long again, and writes docs/fleet-performance.md.
+and writes docs/fleet-performance.md. Each command takes about as long as the other.
 
-NAME=HOST:PORT is a proxy that the user has started in front of the broker's port. NAME may contain blanks, for a
-version: "kafka-proxy 0.4.3=127.0.0.1:19101". Start the proxy from the same terminal, without setsid. Linux may divide
-the cores between sessions (sched_autogroup_enabled), so a proxy alone in its session would get more of them.
+NAME=HOST:PORT is a proxy that the user has started in front of the broker's port. NAME may contain blanks, for instance
+before a version: "kafka-proxy 0.4.3=127.0.0.1:19101". Start the proxy from the same terminal, without setsid. Linux may
+divide the cores between sessions (sched_autogroup_enabled), so a proxy in a session of its own would get more CPU time.
 
-Each section is measured in a process of its own, so that no section is affected by memory that another one left. A
-section that fails is reported at the end, with status 1. The others are written all the same.
+Each section is measured in a process of its own, so that memory left by one section does not affect another. If a
+section fails, the program writes the other sections, reports the failure at the end, and exits with status 1.
 """
 
 import argparse

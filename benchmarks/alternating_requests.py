@@ -47,7 +47,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Connections:
-    """A connection to each side, and the connection `fast_replacer` for requests that change offsets."""
+    """A connection to each side, and a third one, `fast_replacer`, for the requests that change offsets."""
 
     direct: Asker
     sidecar: Asker

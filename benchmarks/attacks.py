@@ -3,8 +3,9 @@
     python -m benchmarks.attacks [--quick] [ATTACK ...]
 
 Starts a real broker, and for each attack a sidecar with the limit that the attack exceeds. The attack comes from
-another loopback address than the bystander. It runs against the broker's own address, and against the sidecar's. Each
-attack runs in a process of its own and ends with its measurement. The broker has no such limits, and no admin port.
+another loopback address than the bystander. The attack runs against the broker's own address, and against the
+sidecar's. Each attack runs in a process of its own and ends with its measurement. The broker has no such limits, and no
+admin port.
 """
 
 import argparse

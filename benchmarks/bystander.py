@@ -2,8 +2,8 @@
 
     python -m benchmarks.bystander [--quick]
 
-Starts a real broker and a sidecar that answers. The floods and the bystander use the same address: the broker's own, or
-the sidecar's. Each flood runs in a process of its own and ends with its measurement.
+Starts a real broker and a sidecar that answers questions itself. The floods and the bystander use the same address: the
+broker's own, or the sidecar's. Each flood runs in a process of its own and ends with its measurement.
 """
 
 import argparse

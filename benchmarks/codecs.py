@@ -2,7 +2,8 @@
 
     python -m benchmarks.codecs [--quick]
 
-The two take turns in many short runs, and the best run of each counts. On a busy machine, longer runs are interrupted.
+Both take turns in many short runs, and the fastest run of each counts. On a busy machine, longer runs would be
+interrupted.
 """
 
 import argparse

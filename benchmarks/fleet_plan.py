@@ -8,8 +8,8 @@ from benchmarks.markdown_tables import table
 
 DAY, HOUR = 86_400, 3_600
 BUSY = 0.5
-"""The share of its cores that a job may use. The other half is for computing hours again whose
-records arrive late, and for catching up after a stop."""
+"""The share of its cores that a job may use. The other half is for hours that are computed again because records
+arrived late, and for catching up after a stop."""
 PARTITION_BYTES_A_SECOND = 2_000_000
 """The maximum bytes per second for one partition of the journal's topic, before compression."""
 INTERVALS = (10, 30, 60, 120, 300)
@@ -21,7 +21,8 @@ class Measured(NamedTuple):
     """The cost of records on one machine.
 
     Attributes:
-        intake, answer: CPU seconds per record without start-up: to parse and store it, and to compute all tables.
+        intake, answer: CPU seconds per record without start-up: `intake` to parse and store the record, `answer` to
+            compute all tables.
         start_cpu_seconds: CPU seconds of a run that do not depend on its input.
         bytes_per_record: bytes of a line.
         stored_bytes_per_record: bytes in the store, tables included.

@@ -37,7 +37,7 @@ from group_sidecar.metrics.records import (
 )
 
 LOSSES = 0.002
-"""The share of snapshots before which records are dropped."""
+"""The share of snapshots before each of which some records are dropped."""
 
 
 class SimulatedSidecar:

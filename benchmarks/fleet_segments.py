@@ -16,7 +16,7 @@ from group_sidecar.metrics.records import VERSION, timestamp
 AGAIN = "again"
 """The folder of duplicate segments."""
 AGAIN_SECONDS, LATE_SECONDS = 60, 7_200
-"""Seconds by which a duplicate segment and a late segment arrive later."""
+"""Seconds between the sealing of a segment and the arrival of its duplicate, or of the segment itself if it is late."""
 LINES_AT_ONCE = 20_000
 """Lines of a snapshot that are written to a segment at once. A segment may have more lines."""
 

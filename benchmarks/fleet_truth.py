@@ -30,7 +30,7 @@ class Truth:
     """The contents of the written records. All counters can be added up over sidecars.
 
     Attributes:
-        lines, bytes, segments: of all files, including duplicates and damaged lines.
+        lines, bytes, segments: counts over all files, including duplicates and damaged lines.
         kinds: records by kind, without duplicates.
         faults: damaged lines by fault. A damaged line in a duplicate segment counts twice.
         rebalances, lost: by group and cause: the number of rebalances, and the sum of duration times members, in

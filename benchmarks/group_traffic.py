@@ -3,8 +3,8 @@
     python -m benchmarks.group_traffic [--quick]
 
 There is one process, without sockets or a broker. The same frames go through two sessions. The dispatcher of one
-session decodes and applies them. The dispatcher of the other lets everything pass. The two take turns in many short
-runs, and the best run of each counts.
+session decodes the frames and applies them to a copy. The dispatcher of the other session lets all frames pass. The
+sessions take turns in many short runs, and the fastest run of each counts.
 """
 
 import argparse
@@ -47,7 +47,7 @@ GROUP, BIG = "billing-7", "crowd"
 COMMITTED = (1, 10, 100)
 """The numbers of partitions of the commits."""
 RUN_SECONDS = 0.002
-"""The approximate duration of one run. An exchange that takes longer is a run by itself."""
+"""The approximate duration of one run. A run has at least one exchange, which may take longer."""
 STEP_SECONDS = 0.00001
 """How far the sessions' clock advances with each exchange. The step is small enough for the log to stay fresh."""
 HEARTBEAT_BUDGET, COMMIT_BUDGET, PARTITION_BUDGET = 60, 40, 3

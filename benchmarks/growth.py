@@ -48,7 +48,8 @@ MB = 1_000_000
 
 
 class Plan(NamedTuple):
-    """The amounts that are measured. `seconds`: the duration of a load. `group_seconds`: the same with many groups.
+    """The amounts that are measured. `seconds`: the duration of a load. `group_seconds`: the duration of a load with
+    many groups.
 
     The sidecar sweeps all groups every 3 s. A sweep costs more with more groups, so a load with many groups should last
     at least 3 s.

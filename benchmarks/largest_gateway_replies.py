@@ -1,4 +1,4 @@
-"""The largest replies in which a gateway rewrites addresses."""
+"""Defines the largest replies in which a gateway rewrites addresses."""
 
 from collections.abc import Iterator
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The largest requests about members and groups that are decoded, with few large parts and with many small parts.
+"""Defines the largest decoded requests about members and groups, with few large or many small parts.
 
 `largest_offset_messages` has the requests about offsets. This module defines the names of groups for both modules.
 """
@@ -224,7 +224,7 @@ def described(group: str, each: int) -> DescribedGroup:
 def descriptions(sizes: Sizes, settled: str, unsettled: str, groups: int, crowd: int) -> Iterator[Case]:
     """Yields cases of DescribeGroups and ConsumerGroupDescribe, for complete groups and for groups in doubt.
 
-    `crowd` is the number of members of a group that is described by itself.
+    `crowd` is the number of members of a group that is described alone.
     """
     most = sizes(DescribeGroupsRequest.KEY)
     decodable = most * TIMES_OF_DESCRIBED // (DESCRIBED_COST + MEMBER_COST * MEMBERS)

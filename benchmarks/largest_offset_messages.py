@@ -1,4 +1,4 @@
-"""The largest requests about offsets and deletions that are decoded, with few large and with many small parts."""
+"""Defines the largest decoded requests about offsets and deletions, with few large or many small parts."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

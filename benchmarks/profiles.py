@@ -4,8 +4,8 @@
 
 Starts a real broker and a sidecar set up as in production. Runs one load after the other while py-spy samples the
 sidecar, including C functions, and writes docs/profiles/NAME.svg. Widths are shares of the time in which a thread of
-the sidecar could run. The kernel's work counts for the function that made the system call. Run it on a quiet machine,
-for the reason that `benchmarks.flame_graphs` gives. Standard error reports how much CPU time was used.
+the sidecar could run. The kernel's work counts for the function that made the system call. Run this program on a quiet
+machine: `benchmarks.flame_graphs` explains why. Standard error reports how much CPU time was used.
 """
 
 import argparse

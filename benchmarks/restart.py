@@ -4,7 +4,7 @@
 
 Starts a real broker. Starts a sidecar in front of it several times, and reports when the port accepts and when the
 first request is served. Then opens many connections through a sidecar, ends the sidecar, starts it again at once, and
-reports when the clients are served again. `ReturningClients` are the clients.
+reports when the clients are served again. `ReturningClients` runs the clients.
 """
 
 import argparse

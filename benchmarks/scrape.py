@@ -3,8 +3,8 @@
     python -m benchmarks.scrape [--quick]
 
 Starts a real broker and creates groups with committed offsets. Then starts a sidecar without a limit on series for each
-level of detail. Scrapes it over HTTP, and sends small requests through it, first alone and then while another process
-scrapes it continuously. `broker_and_sidecar` starts the processes.
+level of detail. Scrapes the sidecar over HTTP, and sends small requests through it, first alone and then while another
+process scrapes continuously. `broker_and_sidecar` starts the processes.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Creates many stable groups with one member each, which has committed an offset."""
+"""Creates many stable groups, each with one member that has committed an offset."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -85,7 +85,7 @@ class ExternalProxy(NamedTuple):
 
 
 def parse_external_proxy(text: str) -> ExternalProxy:
-    """Parses NAME=HOST:PORT. NAME may have blanks, such as before a version. Raises ValueError for another form."""
+    """Parses NAME=HOST:PORT, where NAME may contain blanks. Raises ValueError for another form."""
     name, _, address = text.rpartition("=")
     host, _, port = address.rpartition(":")
     if not (name.strip() and host and port.isdecimal() and 0 < int(port) < 1 << 16):

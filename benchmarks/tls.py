@@ -79,7 +79,7 @@ def rows(keys: Keys, share: int = 1) -> list[Row]:
 
 
 def _open_all(count: int, context: ssl.SSLContext, address: Address) -> float:
-    """Returns connections per second. Each connection sends one request, and is closed before the next is opened."""
+    """Returns connections per second. Each connection sends one request, and is closed before the next one opens."""
 
     def open_one() -> float:
         with Asker(address, context) as asker:

@@ -187,7 +187,7 @@ class Sender:
         """Whether the sidecar answered the last request itself."""
 
     def longest(self, case: Case) -> StepTimes:
-        """Returns the step times that `pick` selects from some rounds, by default the longest.
+        """Sends the case in several rounds. Returns the times that `pick` selects, by default the longest ones.
 
         The first round is not timed, because it compiles some code.
         """

@@ -49,7 +49,7 @@ class Asker:
 
     Args:
         address: where to connect.
-        tls: the context of a client of TLS, or None for a plain connection.
+        tls: the context of a TLS client, or None for a plain connection.
 
     Attributes:
         socket: a blocking socket. The kernel ends a wait after a minute.

@@ -5,8 +5,8 @@
 `whole_steps` measures the whole handling of a message, for messages whose cost depends on their content and not on the
 number of groups.
 
-Each step is a part of the work for one client request, or one turn of a background job, between two turns of other
-clients. The steps run in this process, on one thread. The times are CPU times, so other processes do not count.
+A step is a part of the work for a client request, or a turn of a background job. Other clients get a turn only between
+two steps. The steps run in this process, on one thread. The times are CPU times, so other processes do not count.
 """
 
 import argparse
@@ -37,7 +37,7 @@ PARTITIONS = 50
 
 
 class Step(NamedTuple):
-    """A step to time. `rounds`: how many runs there are; the longest counts. `before`: runs untimed before each run."""
+    """A step to time. `rounds`: the number of runs; the longest counts. `before`: called untimed before each run."""
 
     name: str
     do: Callable[[], Any]

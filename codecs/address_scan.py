@@ -100,7 +100,7 @@ def find_body_tags(body: bytes, max_entries: int, *, topic_ids: bool) -> int:
 
 
 def _length(body: bytes, at: int) -> tuple[int, int]:
-    """Returns a compact length, and the position after it."""
+    """Returns a compact length, and the position after it. Raises NotScannable for null."""
     first = body[at]
     if 0 < first < 128:
         return first - 1, at + 1

@@ -158,7 +158,7 @@ def _zstd(data: bytes, limit: int) -> bytes:
         try:
             return bytes(output[: cramjam.zstd.decompress_into(data, output)])
         except cramjam.DecompressionError as error:
-            # Only the error's text distinguishes a small buffer from damaged data, so both are tried again with a
+            # cramjam raises the same exception for a small buffer and for damaged data, so each is tried again with a
             # larger buffer. Damaged data is rare here, because batches have checksums.
             if buffer_bytes >= limit:
                 raise _damaged(Codec.ZSTD, f"damaged, or more bytes decompressed than allowed: {error}") from error

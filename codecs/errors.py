@@ -20,7 +20,7 @@ class DecodeError(Exception):
 
 
 class TooManyElements(DecodeError):
-    """The message has more elements than the caller allows, or is too long for the only reader that can decode it.
+    """The message has more elements than the caller allows, or is too long for the slow reader that it needs.
 
     An unusual value, such as a string that is not UTF-8, can be decoded only by `layouts.Layout`, which is slow. So
     a message with such a value may have at most `schema.MAX_LAYOUT_BYTES` bytes.

@@ -319,7 +319,7 @@ class _WriterSource(_GeneratedFunction):
 
 
 def generated_source(layout: Layout) -> str:
-    """Returns the source of the generated reader and writer, for a person who wants to read the source."""
+    """Returns the source of the generated reader and writer, for people."""
     return "\n".join((*_ReaderSource(layout).lines, "", *_WriterSource(layout).lines))
 
 

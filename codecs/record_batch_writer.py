@@ -88,7 +88,7 @@ class RecordWriter:
         self.count += 1
 
     def encoded_records(self, codec: Codec) -> EncodedRecords:
-        """Returns the records, compressed. `codec`: NONE or GZIP. Every broker with this format supports both."""
+        """Returns the compressed records. `codec`: NONE or GZIP, which every broker with this format supports."""
         data = bytes(self._data)
         if codec is Codec.GZIP:
             data = zlib.compress(data, level=_GZIP_LEVEL, wbits=_GZIP)

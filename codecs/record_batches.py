@@ -134,7 +134,8 @@ def batches(data: bytes, *, limit: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Rec
         limit: largest decompressed size of one batch in bytes.
 
     Raises:
-        DecodeError: a length is impossible, a format or codec is unknown, or a checksum is wrong.
+        DecodeError: a length is impossible, a format or codec is unknown, a checksum is wrong, or a compressed message
+            of format 0 or 1 is damaged.
     """
     position = 0
     total = len(data)

@@ -119,7 +119,7 @@ class TailSearch:
         self.found = False
 
     def skip(self, buffer: bytes, start: int, end: int) -> int:
-        """Returns how many bytes from `start` precede the tail. These bytes need not have arrived yet.
+        """Returns how many bytes from `start` on can be skipped. Some of these bytes may not have arrived yet.
 
         Call this method again for the bytes that follow them. If it returns 0 and the tail is not found, the bytes in
         the buffer are not enough.

@@ -40,7 +40,7 @@ _NUMBERS = {
 _TEXTS = {body: [column.name for column in columns(body) if column.sql_type == "STRING"] for body in ARRAY_BODIES}
 
 Row = tuple[Timestamp, Body]
-"""The values of one record that the other records of its array line do not share: `observed_at`, and the body."""
+"""The values of a record that differ between the records of an array line: `observed_at`, and the body."""
 
 
 class Line(Protocol):
@@ -182,9 +182,9 @@ class ArrayBuilder:
         return len(self.rows) >= ARRAY_RECORDS or self._characters >= ARRAY_LINE_BYTES
 
     def take(self, envelope: ArrayEnvelope) -> Sequence[ArrayLine]:
-        """Returns the collected records and forgets them.
+        """Returns the lines of the collected records, and forgets the records.
 
-        The result is one line, or several lines if one would exceed `ARRAY_LINE_BYTES`.
+        The result is one line, or several lines if a single line would exceed `ARRAY_LINE_BYTES`.
 
         `envelope`: the envelope of one line with all collected records.
         """

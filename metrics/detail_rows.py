@@ -22,7 +22,7 @@ from group_sidecar.metrics.group_snapshot import (
 from group_sidecar.metrics.metric_family import Detail, Family, Row
 
 ROWS_PER_STEP = 250
-"""The number of rows in one step of a scrape. This number of rows takes a third of a millisecond."""
+"""The number of rows in one step of a scrape. A step takes a third of a millisecond."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Encodes metric families in the formats that Prometheus reads, and chooses the format for an Accept header.
 
 `prometheus_client` writes a line in 5 to 8 us. A scrape may have hundreds of thousands of lines, so this module writes
-the same line in 1 us. Tests compare the lines of both.
+the same line in 1 us. Tests compare these lines with those of `prometheus_client`.
 """
 
 from collections.abc import Callable, Sequence

@@ -28,7 +28,7 @@ from group_sidecar.metrics.installed_version import installed_version
 from group_sidecar.metrics.traffic_counters import Histogram
 
 COMMIT, MEMBER = "commit", "member"
-"""Label values for what bypassed the sidecar."""
+"""Label values for a commit and for a member that bypassed the sidecar."""
 OTHER = "other"
 """Label value for an error code that `ErrorCode` does not contain."""
 

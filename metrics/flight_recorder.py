@@ -55,12 +55,12 @@ class FactKind(StrEnum):
 
 
 Forgotten: TypeAlias = dict[str, str | None]
-"""The time of the newest fact that is no longer kept, by kind (ISO 8601). None if all facts are kept."""
+"""By kind: the time up to which facts of a group may be missing (ISO 8601). None if all facts are kept."""
 
 
 @dataclass(slots=True)
 class _GroupFacts:
-    """Facts of one kind and group, oldest first. `forgotten_at`: the time of the newest fact that is no longer kept."""
+    """Facts of one kind and group, oldest first. `forgotten_at`: the time up to which facts may be missing."""
 
     facts: deque[Fact] = field(default_factory=deque)
     forgotten_at: float = NEVER
@@ -148,7 +148,7 @@ class FlightRecorder:
         return [timeline_entry(each) for each in sorted(kept, key=attrgetter("at"))] or None
 
     def forgotten(self, group_id: str) -> Forgotten:
-        """Returns the time of the newest fact of a group that is no longer kept, by kind."""
+        """Returns, by kind, the time up to which facts of a group may be missing."""
         all_facts: dict[FactKind, _GroupFacts | GroupRefusals | _KindFacts] = {
             kind: kind_facts.groups.get(group_id, kind_facts) for kind, kind_facts in self._by_kind.items()
         }

@@ -3,12 +3,13 @@
 `walk` visits the groups in the order of their ids, merges several copies, and yields None to let the sidecar forward.
 `GroupSnapshot` keeps the figures of a whole walk.
 
-A group that moved between brokers may be in two copies for a while. The complete copy wins, then the copy with the
-later generation. Each group must appear once, because duplicate series make a whole scrape invalid.
+A group that moved between brokers may be in two copies for a while. `walk` prefers a complete copy, then the copy with
+the later generation, and then the copy with the later rebalance. Each group must appear once, because duplicate series
+make a whole scrape invalid.
 
-Each group is consistent in itself, but two groups may be from different moments, because the sidecar forwards between
-them. A snapshot keeps two objects per group, however many partitions the group has. With one object per partition, the
-garbage collector would stop everything for a tenth of a second.
+A group's state and offsets are from the same moment. Two groups may be from different moments, because the sidecar
+forwards between them. A snapshot keeps two objects per group, however many partitions the group has. With one object
+per partition, the garbage collector would stop everything for a tenth of a second.
 """
 
 import math

@@ -8,9 +8,9 @@ One thread appends and one thread writes. The two share only the queue. A segmen
 ``.segment-<boot>-<number>.jsonl`` while it is written. When it is sealed, it is flushed to the disk and then renamed
 without the dot. Spark ignores files whose names start with a dot, so it sees only complete segments.
 
-If a sidecar is killed, its next start seals the open segment and drops a torn last line. The open segment is locked
-with flock, so that a sidecar does not seal the segments of another live sidecar in the same folder. The kernel releases
-the lock when the process ends.
+If a sidecar is killed, the next sidecar that opens a segment in the folder seals the dead sidecar's segment, without a
+torn last line. The open segment is locked with flock, so that a sidecar does not seal the segments of another live
+sidecar in the same folder. The kernel releases the lock when the process ends.
 """
 
 import errno

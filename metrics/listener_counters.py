@@ -41,8 +41,8 @@ class CloseReason(StrEnum):
     PROXY_HEADER = "proxy_header"
     """The client's connection did not begin with a PROXY header, although the listener requires one."""
     TLS_TO_GATEWAY = "tls_to_gateway"
-    """A TLS connection to a listener of a gateway that does not terminate TLS. The gateway could not rewrite addresses
-    in bytes that it cannot decrypt."""
+    """The client began TLS at a gateway's listener without `tls`. The gateway could not rewrite addresses in bytes that
+    it cannot decrypt."""
     IDLE = "idle"
     STALLED = "stalled"
     """The client sent a part of a request and did not send the rest in time."""

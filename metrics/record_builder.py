@@ -1,8 +1,8 @@
 """Turns facts and periodic snapshots into journal records, and numbers the records.
 
-A fact becomes a record once, when it happens. The current state is recorded again at intervals. So a reader that starts
-late gets the whole state, and each time window has records even if the fleet is idle. Times are arguments, in seconds
-since the epoch.
+A fact becomes at most one record, when it happens. The current state is recorded again at intervals. So a reader that
+starts late gets the whole state, and each time window has records even if the fleet is idle. Times are arguments, in
+seconds since the epoch.
 """
 
 import math
@@ -91,7 +91,7 @@ class RecordBuilder:
             yield None if observation is None else self._stamp(observation, emitted_at)
 
     def _array_lines(self, observations: Iterable[Observation | None], emitted_at: Timestamp) -> Iterator[Line | None]:
-        """Yields array lines, and single records for all that does not belong on an array line.
+        """Yields array lines, and a single record for each observation that cannot be on an array line.
 
         Records get their numbers when their line is complete. So the numbers have no gap if the iterator is abandoned.
         """

@@ -1,9 +1,10 @@
 """Counts how often policies refused the clients of one group, for each client and reason, in bounded memory.
 
 A refused client tries again about every second. Refusals are therefore counted in runs: all refusals of one client for
-one reason within a minute are one run. If a group has too many runs, two successive runs of the client with the most
-runs are merged. The merged pair is the pair whose time span is shortest in relation to its age. Merging keeps the
-counts exact, and makes only the times of old runs less exact. If no client has two runs, the oldest run is evicted.
+one reason within a minute are one run. If a group has too many runs, two successive runs are merged: those of the
+client and reason with the most runs. The merged pair is the pair whose time span is shortest in relation to its age.
+Merging keeps the counts exact, and makes only the times of old runs less exact. If no client and reason has two runs,
+the oldest run is evicted.
 """
 
 from collections import OrderedDict
@@ -40,7 +41,7 @@ class GroupRefusals:
     """The refusals of one group.
 
     Attributes:
-        forgotten_at: the time of the newest refusal that is no longer counted; NEVER if all are counted.
+        forgotten_at: the time up to which refusals may be missing; NEVER if none is missing.
     """
 
     def __init__(self) -> None:
@@ -73,7 +74,7 @@ class GroupRefusals:
         return [self._shrink(fact.at)] if self._size > MAX_RUNS_PER_GROUP else []
 
     def evict_oldest(self) -> RefusalRun:
-        """Removes and returns the oldest run of the client whose last refusal was longest ago."""
+        """Removes and returns the oldest run of the client and reason whose last refusal was longest ago."""
         key, runs = next(iter(self._runs.items()))
         oldest = runs.pop(0)
         if not runs:

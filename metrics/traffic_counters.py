@@ -148,7 +148,7 @@ class TrafficCounters:
         _bump(self.unanswered, _counter_key(api_key))
 
     def decode_failed(self, api_key: int) -> None:
-        """Counts a request or reply that could not be decoded and was forwarded unchanged."""
+        """Counts a request or reply that the sidecar did not decode because of its content or its length."""
         _bump(self.decode_failures, _counter_key(api_key))
 
     def answered(self, api_key: int) -> None:

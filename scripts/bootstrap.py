@@ -1,7 +1,7 @@
 """Sets up what `make` needs on a fresh machine: the virtual environment and Debian packages.
 
-Runs under any Python 3.11 or later, without other packages. Every slow step shows its progress. Its output is kept in
-build/bootstrap/ and its end is shown after a failure.
+Runs under any Python 3.11 or later, without other packages. Every slow step shows its progress. The output of a step is
+kept in build/bootstrap/, and the end of this output is shown after a failure.
 
     bootstrap.py venv NAME        .venv with the packages of requirements/NAME.txt
     bootstrap.py project          compiles the project, and installs it into .venv
@@ -97,7 +97,7 @@ def install_project() -> None:
 
 
 def install_locked(python: Path, name: str) -> list[str]:
-    """Returns the command that installs the packages of requirements/NAME.txt. It refuses a file without its hash."""
+    """Returns the command that installs the packages of requirements/NAME.txt. pip refuses a file without its hash."""
     return [*pip_install(python), "--require-hashes", "--requirement", f"requirements/{name}.txt"]
 
 

@@ -57,7 +57,7 @@ def current_version(pyproject: str) -> str:
 
 
 def number(version: str) -> tuple[int, ...]:
-    """Returns the numbers of a version. Raises NotReady unless it has three of them, with `.dev0` or without."""
+    """Returns the numbers of a version. Raises NotReady unless the version has three, with or without `.dev0`."""
     found = VERSION.fullmatch(version)
     if found is None:
         raise NotReady(f"{version} is not a version such as 1.2.3")

@@ -35,7 +35,7 @@ DDL = f"`{_COUNT}` BIGINT, `{_ARRAYS}` STRUCT<{', '.join(f'`{n}`: ARRAY<{t}>' fo
 
 
 def expanded(lines: DataFrame, names: Sequence[str], others: Sequence[str]) -> DataFrame:
-    """Returns a row for each record of a valid array line, and each other line as it is.
+    """Returns a row for each record of a valid array line, and one unchanged row for each other line.
 
     Args:
         lines: the columns `names`, `COLUMNS` and `others`, which include `fault`.
@@ -43,7 +43,7 @@ def expanded(lines: DataFrame, names: Sequence[str], others: Sequence[str]) -> D
         others: the columns that are the same for all records of a line.
     """
     arrays = (F.coalesce(_array(name), F.array().cast(f"ARRAY<{_TYPES[name]}>")).alias(name) for name in _TYPES)
-    # The contract ignores arrays of columns that only other kinds have. Such an array may be longer.
+    # Readers ignore the array of a column that the line's kind lacks. Such an array may be longer than `count`.
     values = F.slice(F.arrays_zip(*arrays), 1, F.col(_COUNT).cast("INT"))
     values = F.when(F.col("fault").isNull() & (F.col("version") == ARRAY_VERSION), values)
     # `outer` keeps the lines that have no arrays.

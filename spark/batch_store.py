@@ -1,7 +1,7 @@
 """Stores batches of rows, partitioned by hour.
 
-A batch that is written again replaces exactly the rows that it wrote before. Compaction merges many small batches into
-one folder.
+If a batch is written again, its new rows replace its earlier rows, unless the earlier attempt had more rows
+(`write_attempts`). Compaction merges many small batches into one folder.
 
     <name>/day=2025-01-31/hour=9/batch=12.00000007-ab12/...  rows of batch 12 for that hour, from that attempt
     <name>/day=2025-01-31/hour=9/batch=compacted-ab12/...    rows of several batches
@@ -105,7 +105,8 @@ class BatchStore:
         return {hour_of_folder(hour) for hour in hours}
 
     def folders_of(self, hours: Iterable[datetime], last: int) -> tuple[list[str], list[str]]:
-        """Returns the folders of these hours: those of batches that are never written again, and the others.
+        """Returns the folders of these hours in two lists: folders of batches that are never written again, and all
+        others.
 
         Args:
             hours: the hours.

@@ -83,7 +83,7 @@ def ingest(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = 
 def replay(
     store: Store, lines: DataFrame, since: datetime, until: datetime, now: datetime | None = None
 ) -> IngestResult:
-    """Computes the tables of some hours again, from the stored records and from those lines that are not stored yet.
+    """Stores the records in `lines` that were emitted in some hours, and computes the tables of these hours again.
 
     No stream may write to the store at the same time. Lines that are not records are ignored, because the stream counts
     them.

@@ -51,7 +51,7 @@ class RunOptions:
         textfile: the file to which metrics for Prometheus are written.
         show: the summary that is printed at the end; None to print no summary.
         json: whether the summary is printed as JSON lines.
-        limit: how many rows of the summary are printed if it is not printed as JSON.
+        limit: the maximum number of printed rows of the summary if it is not printed as JSON.
     """
 
     source: Source
@@ -116,7 +116,7 @@ class RequeueOptions:
         output: folder of the store.
         faults: the faults of the lines that are judged again.
         since: lines that arrived in earlier hours are left out; None for no limit.
-        until: lines that arrived in this hour or later are left out; None for no limit.
+        until: lines that arrived in hours that begin at this time or later are left out; None for no limit.
         retention: the maximum age of records; None to accept records of any age.
     """
 

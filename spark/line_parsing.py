@@ -78,7 +78,8 @@ def judged(
 
     Args:
         lines: `value` STRING, and `arrived_at` TIMESTAMP, when the transport received the line; null if not known.
-        now: the current time; the clock's time if None. Records that are later by more than `CLOCK_SKEW` are faulty.
+        now: the current time; the clock's time if None. Records with times more than `CLOCK_SKEW` after `now` are
+            faulty.
         oldest: records made before this time are too old. If None, only the contract limits their age.
         others: further columns of `lines` that the result has too. The contract has no columns of these names. Each
             record of an array line gets a copy, so they should be small.
@@ -87,8 +88,8 @@ def judged(
     Returns:
         A row for each record, and a row for each line with a fault. A row has the columns of the contract, as far as
         they can be parsed, and three more: `fault` (a `Fault`; null for a record), `line` (the original line; null for
-        a record) and `arrived_at`. `arrived_at` is also null if it lies before `EARLIEST` or in the future, because a
-        file can have any date.
+        a record) and `arrived_at`. `arrived_at` is also null if it lies before `EARLIEST`, or more than `CLOCK_SKEW` in
+        the future, because a file can have any date.
     """
     options = {
         "mode": "PERMISSIVE",
@@ -99,8 +100,8 @@ def judged(
     }
     now = F.current_timestamp() if now is None else now
     schema = f"{record_ddl()}, {array_lines.DDL}, `{_UNREADABLE}` STRING"
-    # `inline` makes Spark parse each line once. Otherwise each condition would parse lines again.
     arrived = F.when(F.col("arrived_at").between(_moment(EARLIEST), now + F.lit(CLOCK_SKEW)), F.col("arrived_at"))
+    # `inline` makes Spark parse each line once. Otherwise each condition would parse lines again.
     parsed = F.inline(F.array(F.from_json("value", schema, options)))
     read = lines.select("value", arrived.alias("arrived_at"), *others, parsed)
     fault = _fault(now, oldest)
@@ -119,7 +120,7 @@ def accepted(judged: DataFrame) -> DataFrame:
 
 
 def quarantined(judged: DataFrame) -> DataFrame:
-    """Returns the lines with a fault, as they came.
+    """Returns the lines with a fault, unchanged.
 
     Returns:
         fault STRING: The first fault of the line.

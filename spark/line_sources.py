@@ -17,8 +17,8 @@ SEGMENTS = "*.jsonl"
 FILE = "path STRING, size BIGINT, modified BIGINT"
 """A segment: its URL, its size in bytes, and when it was last written, in milliseconds since the epoch."""
 MAX_FILE_AGE = "3650000d"
-"""The age, relative to the newest file, from which Spark ignores a file. A date may be wrong by years. So the value is
-ten thousand years, and Spark ignores no file."""
+"""Spark ignores files that are older than the newest file by more than this. The date of a file may be wrong by years,
+so the value is ten thousand years."""
 
 _SEGMENT_OPTIONS = {"pathGlobFilter": SEGMENTS, "recursiveFileLookup": "true", "ignoreMissingFiles": "true"}
 _KAFKA = re.compile(r"kafka://(?P<servers>[^/,\s:]+:\d+(?:,[^/,\s:]+:\d+)*)/(?P<topic>[A-Za-z0-9._-]{1,249})")

@@ -1,4 +1,4 @@
-"""Finds segments that a stream has missed, and several sidecars with one id."""
+"""Finds segments that a stream has missed, and sidecars that use the same id."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,7 +11,7 @@ from group_sidecar.spark.ingest import IngestResult, ingest
 from group_sidecar.spark.store import Store
 
 _LOOK_BACK = timedelta(days=1)
-"""How far before the newest hour the search for several sidecars with one id begins."""
+"""How far before the newest hour the search for sidecars with the same id begins."""
 _MAX_NAMED = 3
 """Maximum number of files or sidecars that a warning names."""
 _SEGMENT = f"%{line_sources.SEGMENTS.removeprefix('*')}"
@@ -35,7 +35,7 @@ def missed_segments(
 ) -> MissedSegments:
     """Ingests segments that have changed since they were read.
 
-    Warns of these segments, of files that are never read, and of several sidecars with one id.
+    The result has warnings of these segments, of files that are never read, and of sidecars that use the same id.
 
     No other thread may write a batch at the same time.
 

@@ -1,9 +1,9 @@
 """Judges lines in quarantine again, and stores those that are records now.
 
 A line of a newer contract waits in quarantine until the job is upgraded. The lines of a folder of the quarantine become
-a batch that replaces this folder: the records go to their hours, and the rest goes back to the quarantine. Like every
-batch, the replacement is atomic (`write_attempts`). If the process dies in between, some lines may be stored twice.
-Each of these lines is counted once.
+a batch that replaces this folder: the records go to their hours, and the rest goes back to the quarantine. If the
+process dies in between, the next run completes or drops the replacement (`write_attempts`). Until then, some lines may
+be stored twice, and each of them is counted once.
 """
 
 from collections.abc import Collection
@@ -25,7 +25,8 @@ CURABLE = (
     Fault.MISSING_COLUMN,
     Fault.OUT_OF_RANGE,
 )
-"""The faults that another contract can cure. The other faults depend on the line's form or on the time."""
+"""The faults that a line may lose under another version of the contract. The other faults depend on the line's form or
+on the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def requeue(
         store: the store, after `Store.recover`.
         faults: the faults of the lines that are judged again.
         since: lines that arrived in earlier hours are left out; None for no limit.
-        until: lines that arrived at this time or later are left out, by whole hours; None for no limit.
+        until: lines that arrived in hours that begin at this time or later are left out; None for no limit.
         now: the current time, which decides which records are too old or lie in the future; the clock's time if None.
     """
     now = now or datetime.now(UTC)

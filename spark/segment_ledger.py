@@ -19,7 +19,7 @@ from group_sidecar.spark.line_sources import FILE
 
 _FOLDER = "ledger"
 _MERGE_AT = 100
-"""Number of files from which on the ledger is merged into one file."""
+"""The ledger is merged into one file when it has this many files."""
 
 
 class SegmentLedger:

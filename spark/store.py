@@ -39,7 +39,8 @@ ICEBERG = "iceberg"
 QUARANTINE = "quarantine"
 CHECKPOINT = "checkpoint"
 CLOSED_AFTER = timedelta(hours=2)
-"""How long after its end an hour is compacted at the earliest. The next compaction merges later records too."""
+"""An hour is compacted at the earliest this long after its end. The next compaction also merges records that arrive
+later."""
 _BY_KIND = ("kind", "sidecar", "boot", "seq")
 """The order of compacted records. A query reads records of only some kinds, so records of a kind are adjacent."""
 _MADE_WITH = "store.json"
@@ -187,7 +188,7 @@ class Store:
         self._folders.remove(attempt)
 
     def read(self, table: str, since: datetime | None = None, until: datetime | None = None) -> DataFrame:
-        """Returns the rows of a table whose windows begin from `since` on and before `until`.
+        """Returns the rows of a table whose windows begin at `since` or later, and before `until`.
 
         Lines in `quarantine` are selected by whole hours.
 

@@ -3,8 +3,8 @@
 Names of groups become labels, so only the groups with the largest lag are included. The file contains no other names
 from clients.
 
-The metrics are those of the newest complete window. A window is complete if it ended at least one window's width ago,
-so that its records have had time to arrive.
+The fleet's metrics are those of the newest complete window, but sidecars and missing records are counted over a day. A
+window is complete if it ended at least one window's width ago, so that its records have had time to arrive.
 """
 
 from collections import Counter

@@ -3,8 +3,8 @@
 `WriteAttempts` makes sure that every line of a batch is stored. `WriteAttempts` also replaces the rows of earlier
 attempts at the batch, and completes or removes the attempts of a process that has died.
 
-A batch may replace folders of the quarantine: `requeue` takes lines out of them. The file that marks the attempt as
-complete names these folders. The process that completes the attempt also removes them.
+A batch may replace folders of the quarantine: `requeue` takes lines out of such folders. The file that marks the
+attempt as complete names these folders. The process that completes the attempt also removes these folders.
 """
 
 import json
@@ -133,7 +133,7 @@ class WriteAttempts:
         return WriteResult(records=records, quarantined=quarantined, hours=hours | dropped, kept=kept)
 
     def recover(self, compute_tables: ComputeTables = lambda _: None) -> set[datetime]:
-        """Completes the attempts that had written all their lines when their process died. Removes the others.
+        """Completes the attempts that had written all their lines when their process died. Removes all other attempts.
 
         The stream repeats a batch whose attempt was not complete. A process calls this right after it has taken the
         lease, so no attempt is still in progress.

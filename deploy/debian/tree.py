@@ -57,8 +57,9 @@ def lay_out(tree: Path, wheels: Path, epoch: int, maintainer: str) -> None:
 def _virtual_environment(tree: Path, wheels: Path) -> None:
     """Makes a virtual environment without pip, for the system's Python.
 
-    pip installs by name and not by path, because it would record the path of the wheels. The virtual environment
-    contains no bytecode, because the package compiles the modules when it is installed, as Debian's own packages do.
+    pip installs the wheels by name, because it would record the path of a wheel that is installed by path. The virtual
+    environment contains no bytecode, because the package compiles the modules when it is installed, as Debian's own
+    packages do.
     """
     site, programs = tree / SITE_PACKAGES, tree / HOME / "bin"
     named = sorted("==".join(wheel.name.split("-")[:2]) for wheel in wheels.glob("*.whl"))

@@ -45,7 +45,7 @@ def make_project(scratch: Path, folder: Path, epoch: int) -> Path:
     """Makes the project's wheel in a copy of the checkout, and returns its path.
 
     A build in the checkout itself would delete the compiled modules that other programs use meanwhile. The build
-    compiles only what has changed since the checkout was compiled, or everything if it was not.
+    compiles only what has changed since the checkout was compiled, or everything if the checkout was never compiled.
 
     Args:
         scratch: an empty folder for the copy.

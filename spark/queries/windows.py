@@ -22,7 +22,7 @@ _HOUR_BITS = 22
 """Number of bits of a number that counts the milliseconds of an hour."""
 _LONGEST_AGO = -(2 ** (63 - _HOUR_BITS))
 """The earliest observation, in milliseconds from the beginning of the hour: 69 years before. An earlier observation
-counts as observed then."""
+counts as if it were made at this moment."""
 
 
 def with_window(records: DataFrame, width: str, *kinds: str) -> DataFrame:

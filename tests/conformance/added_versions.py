@@ -1,6 +1,6 @@
 """An old broker and a newer one with the same history, and sidecars that add API versions to those of the old broker.
 
-`Stage` asks both, and `Outcome` is the result.
+`Stage` asks a sidecar and compares its reply with that of the newer broker. `Outcome` is the result.
 """
 
 import time
@@ -53,7 +53,7 @@ SITUATIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """The sidecars' situations, each with its settings. All clients connect through the sidecar of the first situation."""
 ASKER, TOO_NEW = "asker", "too new"
-"""Client ids of requests in offered versions, and in newer ones."""
+"""Client ids of requests in offered versions, and of requests in newer versions."""
 
 _BY_ITSELF = {state.name for state in HISTORY if state.by_itself} | {SETTLED_ONES, ALL}
 """Groups that the broker changes without a request. The sidecar learns of such changes from the log, with a delay."""
@@ -91,7 +91,7 @@ class Outcome:
 
 @dataclass
 class Stage:
-    """An old broker that plays the history, for as long as its groups are held in their states.
+    """An old broker with groups that are held in the states of the history.
 
     Args:
         version: the broker's version.
@@ -100,7 +100,7 @@ class Stage:
         sidecars: the sidecars by situation.
         expected: the replies of newer brokers.
         scenes: the scenes by state.
-        early: the questions that were asked while all groups were stable.
+        early: the outcomes of the questions that were asked while all groups were stable.
     """
 
     version: str

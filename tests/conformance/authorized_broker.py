@@ -145,7 +145,7 @@ class AuthorizedBroker:
     def directly(self, user: str, question: Question) -> Struct:
         """Returns the broker's reply.
 
-        A question is asked only once, because ACLs change only when a test changes them.
+        The broker is asked each question only once, because its ACLs change only when a test changes them.
         """
         key = (user, repr(question))
         if key not in self.expected:

@@ -1,6 +1,7 @@
 """Helpers of the scenarios about the causes of rebalances.
 
-They start a broker and a sidecar with short timers, read a group's timeline, and run Java consumers as processes.
+The helpers start a broker and a sidecar with short timers, read a group's timeline, and run Java consumers as
+processes.
 """
 
 import json
@@ -63,7 +64,7 @@ class Scene:
         return list(json.loads(body)["timeline"]) if status == 200 else []
 
     def has_committed(self, client_id: str, since: str) -> bool:
-        """Whether an offset of a partition that this client owns was committed since then."""
+        """Whether an offset of a partition that this client owns was committed after `since`."""
         _, body = self.sidecar.get(f"/api/v1/offsets?group={quote(self.group, safe='')}")
         rows = json.loads(body)["offsets"]
         return any(row["client_id"] == client_id and (row["committed_at"] or "") > since for row in rows)

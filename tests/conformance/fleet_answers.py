@@ -1,6 +1,6 @@
 """The expected results of the fleet job at one moment, from Kafka's tools and from the sidecars.
 
-Both are converted to one form, so that they can be compared.
+The module converts both to one form, so that a test can compare them.
 """
 
 from collections import Counter

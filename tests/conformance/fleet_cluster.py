@@ -1,7 +1,7 @@
 """Three brokers, a sidecar in front of each, and the groups of a fleet.
 
-The module starts the cluster, acts as its clients, and waits until the journals contain everything. It must not need
-Spark.
+The module starts the cluster, acts as its clients, and waits until the journals contain everything. The module must
+work without Spark.
 """
 
 import json

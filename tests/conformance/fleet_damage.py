@@ -51,7 +51,10 @@ class Damage:
 
 
 def damaged(journals: Path, folder: Path) -> Damage:
-    """Copies journals and damages the copy. All damaged records but those of two lines also exist undamaged."""
+    """Copies journals and damages the copy.
+
+    Except for the records of two lines, each damaged record also exists undamaged.
+    """
     shutil.copytree(journals, folder)
     damage = Damage(folder)
     segments = sorted(folder.rglob(SEALED_SEGMENTS))

@@ -1,6 +1,6 @@
 """Runs a scenario with a fleet, and records its journals and the output of Kafka's tools at two moments.
 
-No process of the scenario runs any more when the results are read. The module must not need Spark.
+No process of the scenario runs any more when the results are read. The module must work without Spark.
 
 1. quiet: all groups exist, and no member joins or leaves.
 2. damaged: the sidecar of node 2 was killed and restarted. Node 3 is gone, and another broker coordinates its groups.

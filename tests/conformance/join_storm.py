@@ -225,7 +225,7 @@ class Member:
 
 
 async def steady(member: Member) -> None:
-    """Stays in the group. Joins again after it was removed, and while the storm is open also after a refusal."""
+    """Stays in the group. Joins again after a removal and, while the storm is open, also after a refusal."""
     with member.scope, member.noted(member.storm.steady):
         await member.connect()
         while True:

@@ -52,7 +52,7 @@ class NewMember:
             )
 
     def follow(self) -> None:
-        """Sends heartbeats like a client that at once takes over its target assignment and revokes the rest."""
+        """Sends heartbeats like a client that at once takes its target assignment and revokes all other partitions."""
         self.beat(self.target_partitions or None)
 
 

@@ -36,7 +36,7 @@ BROKERS = (
     *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.1.1", "0.10.2.2", "1.1.1", "2.8.2")),
 )
 REFERENCES = ("4.4.0", "2.8.2")
-"""If both support a version, the answers of the later one in this tuple are expected."""
+"""The newer brokers. If both support a version of an API, the last one in this tuple gives the expected answers."""
 
 MUST_BE_LOCAL: tuple[tuple[str, str, str, str], ...] = (
     (SAW_HISTORY, SETTLED_ONES, "ListGroups", "*"),

@@ -1,7 +1,8 @@
 """A sidecar with ``answers: exclusive`` finds the clients that reach its broker through another listener.
 
-The broker has one listener behind the sidecar and another one. Clients of the sidecar join, commit, die, lose replies
-and use transactions all the time, and the sidecar must count none of them as a client that bypasses it.
+One listener of the broker is behind the sidecar, and clients reach another listener directly. Clients of the sidecar
+join, commit, die, lose replies and use transactions all the time, and the sidecar must count none of them as a client
+that bypasses it.
 """
 
 import json
@@ -34,7 +35,7 @@ BYPASSES = "group_sidecar_bypassing_records_total"
 
 
 class Members:
-    """Members of a classic and of a KIP-848 group on one way to the broker, whose names have a prefix.
+    """Members of a classic group and of a KIP-848 group, which all use one way to the broker.
 
     Args:
         address: the listener that they use.

@@ -76,7 +76,7 @@ def test_java_consumers(scene: Scene) -> None:
         assert (gone["client_id"], gone["how"], gone["said"]) == ("second", "left", left["said"])
         with java_consumer(scene, topic, "third", **quick) as third:
             came = scene.rebalanced("new_member", 3)
-            # If a member sends nothing after its join, its session may end earlier than the sidecar expects.
+            # If a member sends nothing after its join, the broker may end its session earlier than the sidecar expects.
             scene.until(lambda: scene.has_committed("third", came["at"]))
             third.kill()
             expired = scene.rebalanced("session_expired")

@@ -162,7 +162,7 @@ def _assignor(run: Run, stack: ExitStack, group: str) -> None:
 
 
 def _upgraded(run: Run, stack: ExitStack, group: str) -> None:
-    """A member of the new protocol has joined a classic group, which converted the group to the new protocol."""
+    """The join of a member of the new protocol has converted a classic group to the new protocol."""
     classic = stack.enter_context(held(run, group))
     classic.join()
     classic.sync()
@@ -230,7 +230,7 @@ def held_still(run: Run, group: str, look: Callable[[], T]) -> tuple[dict[int, D
 
 
 def unordered(group: DescribedGroup) -> DescribedGroup:
-    """Returns a group with all lists sorted whose order is not defined."""
+    """Returns a group in which each list is sorted if Kafka does not define its order."""
 
     def sorted_assignment(assignment: Assignment) -> Assignment:
         topics = sorted(assignment.topic_partitions, key=lambda topic: topic.topic_id)

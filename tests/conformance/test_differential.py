@@ -62,7 +62,8 @@ BROKERS = (
     "0.9.0.1",
     *(pytest.param(version, marks=pytest.mark.long) for version in ("0.10.2.2", "0.10.1.1")),
 )
-"""The versions of a usual run. 0.9 differs most from the others. Only ``make conformance`` tests the rest."""
+"""The versions of a usual run. Kafka 0.9 differs most from all other versions. Only ``make conformance`` tests the
+remaining versions."""
 _LOADED_ALWAYS = ("4.4.0", "1.1.1")
 LOADED = tuple(
     version if version in _LOADED_ALWAYS else pytest.param(version, marks=pytest.mark.long) for version in ALL_RELEASES
@@ -103,7 +104,8 @@ class Stage:
             yield scene
         if DeleteGroupsRequest.KEY in self.direct.dialect.spoken:
             self.client.ask(DeleteGroupsRequest(groups_names=(group,)))
-        else:  # The broker removes a group without offsets by itself. That must not happen during other questions.
+        else:
+            # The broker itself soon removes a group without offsets. This must not happen during later questions.
             until(lambda: bool(scene.committed()) or not scene.listed_as(), "the broker has dropped the group")
 
     def subject(self, scene: Scene) -> Subject:

@@ -108,7 +108,7 @@ def follow(stage: Stage, client: Client, folder: Path, value: str = "value") -> 
         idle.commit(offsets=[TopicPartition(topic, number, 0) for number in range(PARTITIONS)], asynchronous=False)
     deadline = time.monotonic() + GIVE_UP_SECONDS
     with client(stage.through, folder) as step:
-        # With only the sidecar's own requests, there would be at most one of these times.
+        # The sidecar's own requests alone would give at most one of these times.
         while len(seen) < 4 or stage.metric("group_lag", group=around.name("idle")) < sent / 2:
             assert time.monotonic() < deadline, (
                 f"{sent} records were sent, and log ends were observed only at {sorted(seen)}"

@@ -103,7 +103,8 @@ def test_no_generation_exceeds_limit(outcome: Outcome) -> None:
 def test_refused_clients_get_expected_errors(outcome: Outcome) -> None:
     """Refused clients get GROUP_MAX_SIZE_REACHED without a member id, and no client gets an unexpected error."""
     assert outcome.errors[FULL] > outcome.limit
-    # A static client's join may reach the broker after the join of its next connection. The latter is then fenced.
+    # A static client's join may reach the broker after the join of its next connection. The broker then fences the
+    # join of the next connection.
     static = {ErrorCode.FENCED_INSTANCE_ID}
     assert outcome.errors.keys() <= {0, FULL, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID, *static}
     refused = [reply for reply in outcome.replies if reply.error_code == FULL]

@@ -1,4 +1,4 @@
-"""Offsets of more groups than `limits.groups`: those of the other groups are left to the broker."""
+"""There are more groups than `limits.groups`. The sidecar leaves OffsetFetch for the other groups to the broker."""
 
 import secrets
 from pathlib import Path

@@ -43,7 +43,7 @@ class Stage:
         return self.ways[-1]
 
     def printed(self, *arguments: str, status: int = 0) -> str:
-        """Returns the output of a command. Runs it in this process, because a new one would take most of a second."""
+        """Runs a command in this process, because a new process takes most of a second. Returns the output."""
         done = CliRunner().invoke(groups_app, arguments, catch_exceptions=False)
         assert done.exit_code == status, done.output
         return done.stdout

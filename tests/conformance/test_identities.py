@@ -1,4 +1,4 @@
-"""Clients with certificates before a broker whose ACLs name their subjects, where TLS ends at the sidecar.
+"""TLS ends at the sidecar, and the broker's ACLs name the subjects of the clients' certificates.
 
 The broker's listeners CLIENT and MUTUAL require certificates. Clients reach MUTUAL directly, and CLIENT through the
 sidecar, which connects under the certificate of each client's identity.
@@ -70,7 +70,7 @@ class Identified:
         return Wire(at, tls=context)
 
     def directly(self, user: str, question: Question) -> Struct:
-        """Returns the broker's reply. A question is asked only once, because no test changes the ACLs."""
+        """Returns the broker's reply. The broker is asked each question only once, because no test changes its ACLs."""
         key = (user, repr(question))
         if key not in self.expected:
             with self.connect(self.mutual, user) as wire:
@@ -186,7 +186,7 @@ def test_each_certificate_gets_the_brokers_answer(identified: Identified, users:
 
 
 def test_answers_depend_on_the_certificate(identified: Identified) -> None:
-    """The broker itself gives the users different answers, so the other tests compare something."""
+    """The broker itself gives the users different answers. Otherwise the other tests would prove nothing."""
     shown = {user: repr([identified.directly(user, question) for question in EVERYTHING]) for user in USERS}
     assert len(set(shown.values())) == len(USERS)
 

@@ -305,7 +305,7 @@ def test_loading_group_is_initializing(tmp_path: Path, group: str) -> None:
 
 
 def groups_while_loading(broker: KafkaBroker, group: str) -> tuple[Kip40Group, ...]:
-    """Requests a group while the broker is loading. Returns nothing if the broker was not loading before and after."""
+    """Requests a group. Returns nothing unless the broker was loading before the request and after it."""
 
     def refusal() -> int:
         return int(ask(broker.direct, DescribeGroupsRequest(groups=(group,)), 0).groups[0].error_code)

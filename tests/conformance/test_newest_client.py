@@ -1,4 +1,4 @@
-"""Kafka's newest client and broker use their newest API versions, which the sidecar must decode without failures.
+"""Kafka's newest client and broker use their newest API versions, and the sidecar decodes them without failures.
 
 The client commits offsets in transactions by topic ids (KIP-1319), and names the node that it addresses (KIP-1242).
 """

@@ -29,7 +29,7 @@ class Odd(NamedTuple):
 
     Attributes:
         version: the version of JoinGroup.
-        null: the length of the instance id. Clients write -1.
+        null: the negative length that stands for a null instance id. Clients write -1.
         bits: the bits above the 32nd bit in the fifth byte of each varint; None for the shortest varints.
         tags: the tagged fields of the request.
         behind: the bytes that follow the request's fields.

@@ -1,6 +1,7 @@
 """The sidecar decodes strings that are not UTF-8 as the broker does. Their replies are equal byte by byte.
 
-Kafka decodes malformed bytes as U+FFFD. So many byte strings name the same group, and its limit applies to all of them.
+Kafka decodes malformed bytes as U+FFFD. Therefore different byte strings name the same group, and the group's limit
+applies to all of them.
 """
 
 from collections.abc import Iterator
@@ -88,7 +89,7 @@ def join(group: str, instance: str | None = None) -> JoinGroupRequest:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """A broker with a group of one member and one offset. All of its strings are odd, and its limit is one member."""
+    """A broker with a limit of one member, and a group of one member and one offset whose strings are all odd."""
     folder = tmp_path_factory.mktemp("odd")
     with KafkaBroker(folder / "broker") as broker, limited(folder, broker) as sidecar:
         # While a broker creates its offsets topic, it returns NOT_COORDINATOR, which puts its groups in doubt.
@@ -122,7 +123,7 @@ def populate(wire: OddWire, topic: str) -> None:
 
 
 def test_group_is_listed_under_brokers_name(pair: Pair) -> None:
-    """A group id with invalid UTF-8 is listed under the broker's name."""
+    """A group id with invalid UTF-8 is listed as the string that the broker lists."""
     direct, own = pair.own("ListGroups", ListGroupsRequest(), 5)
     assert by_id(own) == by_id(direct)
     assert decoded(ODD["<group>"]) == SAME_GROUP

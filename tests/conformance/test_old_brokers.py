@@ -1,6 +1,7 @@
-"""Brokers whose listeners have no names, and real clients that connect to them through a gateway.
+"""Brokers whose listeners have no names, and real clients that connect to these brokers through a gateway.
 
-0.9.0.1 ignores ApiVersions, so the sidecar answers it. `test_differential` compares the questions about groups.
+Kafka 0.9.0.1 ignores ApiVersions requests, so the sidecar answers them. `test_differential` compares the questions
+about groups.
 """
 
 import subprocess

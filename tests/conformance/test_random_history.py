@@ -343,7 +343,10 @@ class History(RuleBasedStateMachine):
             wire.__exit__(None, None, None)
 
     def compare(self, request: Struct, version: int) -> None:
-        """Asks both until they agree. Fails only if the broker's answers before and after the sidecar's are equal."""
+        """Asks broker and sidecar until they agree.
+
+        Fails only if the broker gives equal answers before and after the sidecar's answer.
+        """
         started = time.monotonic()
         while True:
             before = in_order(self.direct.ask(request, version))

@@ -1,4 +1,4 @@
-"""Groups exceed a limit that is set later. The sidecar removes members until a group fits. The others continue."""
+"""Groups exceed a limit that is set later. The sidecar removes members until each group fits. The rest continue."""
 
 import json
 import secrets

@@ -78,7 +78,7 @@ class Late:
         return own[-1]
 
     def becomes_own(self, group: str, expected: dict[int, int]) -> None:
-        """Waits until both report these offsets, because the log and markers have a delay. Then calls `own`."""
+        """Waits until broker and sidecar report these offsets, as log and markers have a delay. Then calls `own`."""
         question = OffsetFetchRequest(group_id=self.run.name(group), topics=None)
         for address in (self.broker.direct, self.sidecar.listen):
             self.sidecar.process.wait_until(partial(self._reports, address, question, expected))

@@ -49,7 +49,7 @@ class KafkaBroker:
         properties: broker properties that override the defaults.
         sasl: whether to open the second pair of listeners, with PLAIN and SCRAM-SHA-256. Requires Kafka 3.5. `sasl`,
             `direct` and `proxies` require listeners with names.
-        joins: the node whose cluster this node joins as its second one. Requires Kafka 3.5.
+        joins: the node whose cluster this node joins as the second node. Requires Kafka 3.5.
         direct: the address of DIRECT, if others must know it in advance.
         proxies: names, in capitals, of further proxies that rewrite no addresses.
         more: names, in capitals, of further listeners that advertise themselves.
@@ -207,7 +207,7 @@ class KafkaBroker:
         file = self.folder / "server.properties"
         command = [*self._java(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(file)]
         if self.sasl:
-            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # The listeners enable the second one by properties.
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # Properties may enable the second one.
                 command += ["--add-scram", f"{mechanism}=[name={SASL_USER},password={SASL_PASSWORD}]"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

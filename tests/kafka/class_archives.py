@@ -1,7 +1,7 @@
 """Makes the class archives with which the JVMs of tests start faster: ``python -m tests.kafka.class_archives 4.4.0``.
 
 A broker of each version runs once, and its JVM writes the archive when it stops (Java's application class-data
-sharing). An archive that exists is kept. Those of other JVMs are removed.
+sharing). An existing archive is kept. The archives of other JVMs are removed.
 """
 
 import signal

@@ -23,7 +23,7 @@ def kafka_cluster(
     """Runs nodes 1 to `nodes` for the length of a with statement. Node 1 is the controller and must stay alive.
 
     Args:
-        folder: an empty folder for all of them.
+        folder: an empty folder for all nodes.
         nodes: the number of nodes, at least two.
         properties: broker properties that override the defaults, for each node.
         version: as in `KafkaBroker`. Requires Kafka 3.5.

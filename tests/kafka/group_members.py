@@ -34,11 +34,11 @@ MINUTES = 5 * 60_000
 GROUP_REMOVED_ERRORS = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_MEMBER_ID)
 """Errors of a join or commit that finds an empty group while the broker removes it, in newer and in older versions."""
 JOIN_OF_REMOVED_GROUP_ERRORS = (*GROUP_REMOVED_ERRORS, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-"""Errors of a join that finds such a group. Kafka 1.1.1 compares the protocol type before it notices that the group is
-dead (its `GroupCoordinator.doJoinGroup`), and a dead group has no protocol type."""
+"""Errors of a join that finds an empty group while the broker removes it. Kafka 1.1.1 compares the protocol type before
+it notices that the group is dead (its `GroupCoordinator.doJoinGroup`), and a dead group has no protocol type."""
 _COMMITS = 5
-"""How often a commit is tried if it gets one of these errors. More than one retry is rare. A group with members returns
-the same error each time, so there is a maximum."""
+"""How often a commit is tried if it gets one of `GROUP_REMOVED_ERRORS`. More than one retry is rare. A group with
+members returns the same error each time, so there is a maximum."""
 _LAST_SINGLE_LEAVE = 2
 _FIRST_STATIC_COMMIT = 7
 
@@ -109,7 +109,7 @@ class ClassicMember:
         self.generation = -1
         self.leads = False
         self.others: tuple[str, ...] = ()
-        """The ids of all members, the member's own id first, if the member is the leader; otherwise empty."""
+        """For the leader: the ids of all members, its own id first. For any other member: empty."""
 
     def request_id(self) -> None:
         """Requests a member id if the broker requires that first (KIP-394). Does not join."""
@@ -135,8 +135,8 @@ class ClassicMember:
     def join(self) -> None:
         """Joins, and waits for the generation.
 
-        The broker may remove a group that has no member but an issued member id. Like any client, the member then
-        requests another id.
+        The broker may remove a group without members even if it has issued a member id for the group. Like any client,
+        the member then requests another id.
         """
         is_new = not self.member_id
 

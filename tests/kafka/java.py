@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.kafka.maven import kafka_jars
 
 JVM_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData")
-"""Flags for processes that live for a minute: they start quickly and leave the other core alone. Performance data is
-off, because starting JVMs lock its files, and a JVM that finds a lock prints a warning into the output of its tool."""
+"""Flags for processes that live for a minute: the JVM starts quickly and needs only one core. Performance data is off,
+because starting JVMs lock its files, and a JVM that finds a lock prints a warning into the output of its tool."""
 
 
 def java(version: str, *options: str, more_jars: Sequence[Path] = ()) -> list[str]:
@@ -34,8 +34,8 @@ def archive_path(version: str) -> Path:
     """Returns the path of the archive of the classes that a broker of this version loads.
 
     A JVM with the archive starts in half of the CPU time. `tests.kafka.class_archives` makes the archive. Only the JVM
-    that wrote an archive can read it, so the name depends on the JVM's version. The folder is that of the jars, so an
-    archive is removed together with the jars from which it was made.
+    that wrote an archive can read it, so the name depends on the JVM's version. The archive is in the folder of the
+    jars, so it is removed together with the jars from which it was made.
 
     Raises:
         JarsUnavailable: see `kafka_jars`.
@@ -47,7 +47,8 @@ def archive_path(version: str) -> Path:
 def use_archive(archive: Path) -> list[str]:
     """Returns the options of a JVM that starts with an archive.
 
-    The JVM ignores an archive that does not fit. It would print a warning about that into the output of its tool.
+    The JVM ignores an archive that does not fit. The options also suppress its warning, which would be in the tool's
+    output.
     """
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"]
 

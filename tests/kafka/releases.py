@@ -10,7 +10,7 @@ from types import MappingProxyType
 NEWEST = "4.4.0"
 """The default version."""
 NEWEST_TOOLS = "4.3.1"
-"""The newest release whose command-line tools are available from Maven. The tools of Kafka 4.4.0 are not."""
+"""The newest release whose command-line tools are available from Maven. The tools of Kafka 4.4.0 are not available."""
 
 _ONE_NODE = {
     "inter.broker.listener.name": "DIRECT",

@@ -1,4 +1,4 @@
-"""ZooKeeper for brokers that keep their metadata there: one server from the same jars, as a plain process."""
+"""Runs ZooKeeper for brokers that keep their metadata in it: one server from the broker's jars, as a plain process."""
 
 import socket
 from collections.abc import Sequence

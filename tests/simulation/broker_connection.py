@@ -33,10 +33,11 @@ class BrokerConnection:
         self._loses_reply = self.was_reset = False
 
     def lost(self) -> None:
-        """Called when the sidecar learns that the connection has ended. It must then doubt all requests in flight."""
+        """Called when the connection has ended for the sidecar, which must then doubt all requests in flight."""
         self._is_lost = True
         for effect in self._effects:
-            effect.show(math.nextafter(self._kafka.now, math.inf))  # The sidecar may have decided a question just now.
+            # An answer that the sidecar gives at this very moment may still lack the changes.
+            effect.show(math.nextafter(self._kafka.now, math.inf))
 
     def received(self, data: bytes) -> None:
         """See Peer."""

@@ -1,7 +1,8 @@
 """Compares each reply to a client with what the model broker could have answered.
 
-A reply that the broker sent must reach the client as the broker sent it. A reply that the sidecar made itself must show
-states that the broker had while the client waited.
+A reply of the broker must reach the client unchanged, except for the APIs in `REWRITTEN`. A reply that the sidecar made
+itself may show only states that `History` permits. The only other reply that the sidecar may make is the refusal of a
+join.
 """
 
 import math
@@ -36,7 +37,7 @@ from tests.simulation.timeline import Violation
 REWRITTEN = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_GROUPS)
 """The APIs whose replies the sidecar may change: the offered versions, and the hosts of members."""
 NEW_PARTITION_SECONDS = 2.5
-"""A list must have the groups of a partition this many seconds after the broker has become the partition's leader."""
+"""For this many seconds after the broker has loaded a partition, a list may still lack the groups of the partition."""
 REFUSED = (ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389, ErrorCode.GROUP_MAX_SIZE_REACHED)
 # First versions with instance ids in DescribeGroups, and with states and types in ListGroups.
 _INSTANCES_SINCE, _STATES_SINCE, _TYPES_SINCE = 4, 4, 5
@@ -63,7 +64,8 @@ class Sent:
         arrived_at: when the sidecar could read all of it.
         effect: what the request changed at the broker; None if the broker has not received the request.
         broker_reply: the frame of the broker's reply, with its length; None before the broker has replied.
-        seen: for a question, how many states each of its groups had had when the broker answered.
+        seen: for a question: by group that the broker's reply shows, the number of states in the group's history at
+            that time.
         handled_at: when the broker handled the request; infinite before.
         ended_at: when the client got the reply or the connection ended; infinite before.
         is_lost: whether the connection ended before the reply.
@@ -103,7 +105,7 @@ class Checker:
 
     Attributes:
         limit: the group.max.size that is in force; None without a limit.
-        hosts: the hosts of the clients that got a member id, by the id.
+        hosts: by member id: the hosts of the clients that got this id.
         local: how many replies the sidecar made itself, by API.
         forwarded: how many replies of the broker the sidecar forwarded, by API.
     """
@@ -210,10 +212,10 @@ class Checker:
     def _is_mixed(
         self, sent: Sent, request: OffsetFetchRequest, group_id: str, at: int, answered: Any, now: float
     ) -> bool:
-        """Whether each partition of an answer is right on its own, in a state of its own.
+        """Whether each partition of an answer is right, even if the partitions are from different states.
 
-        The reply to the later of two commits may pass the sidecar before the reply to the earlier. An answer in between
-        shows only the later commit.
+        The reply to the later of two commits may pass the sidecar before the reply to the earlier commit. An answer
+        between the two replies shows only the later commit.
         """
         assert sent.arrived_at is not None
         history, [error, rows] = self.history, answered

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 REQUEST_SECONDS = 45.0
 """Seconds within which a join or a sync must get its reply, or its connection must end. No rebalance takes longer."""
 ANSWER_SECONDS = 20.0
-"""Seconds within which any other request must get its reply, or its connection must end. The faults of one kind and the
-longest delays together take less time."""
+"""Seconds within which any other request must get its reply, or its connection must end. No fault takes longer, even
+together with the longest delays."""
 
 
 class FrameReader:
@@ -77,7 +77,7 @@ class SimulatedClient:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a reply has not reached the client."""
+        """Whether the client waits for a reply."""
         return bool(self._waiting)
 
     def start(self) -> None:
@@ -179,7 +179,7 @@ class SimulatedClient:
             self.world.replied(sent, frame, _decoded(sent, frame))
 
     def _link_ended(self, link: Link) -> None:
-        """Checks a connection that has ended. Either the sidecar closed the connection, or the client did just now.
+        """Called when either side has ended a connection. Checks that a stopping sidecar has lost no reply.
 
         A stopping sidecar does not wait for the replies to a client that has closed its sending side.
         """

@@ -23,7 +23,11 @@ class Faults:
         self.rng = Random(f"{world.scenario.seed}:faults")
 
     async def run(self) -> None:
-        """Injects faults for the scenario's seconds. All faults have ended when this method returns."""
+        """Injects faults for the scenario's seconds.
+
+        When this method returns, all delays and resets have ended, and broker and sidecar run. Some clients may still
+        hang, stay away, read nothing or bypass the sidecar for some seconds.
+        """
         scenario, kinds = self.world.scenario, sorted(self.world.scenario.faults)
         with trio.move_on_after(scenario.seconds):
             while True:
@@ -41,7 +45,7 @@ class Faults:
         weather.own_lag = weather.distance
 
     def client(self) -> SimulatedClient:
-        """Returns a random client. It prefers clients that wait for a reply, such as a member whose join is parked."""
+        """Returns a random client. In half of the cases, the choice is among clients that wait for a reply."""
         waiting = [each for each in self.world.clients if each.is_waiting]
         return self.rng.choice(waiting if waiting and self.rng.random() < 0.5 else self.world.clients)
 
@@ -56,7 +60,7 @@ async def _cut_client(faults: Faults) -> None:
 
 
 async def _cut_joining(faults: Faults) -> None:
-    """The connection of a member with a parked join or sync breaks."""
+    """The connection of a member that waits for a reply breaks. Usually the reply is that of a parked join."""
     if joining := [each for each in faults.world.members if each.is_waiting]:
         faults.rng.choice(joining).disconnect()
 
@@ -91,7 +95,7 @@ async def _slow_reader(faults: Faults) -> None:
 
 
 async def _cut_broker(faults: Faults) -> None:
-    """The broker closes one of its connections, that of a client or one of the sidecar's own."""
+    """The broker closes one of its connections: a client's, or one of the sidecar's own."""
     faults.world.kafka.cut_connection()
 
 

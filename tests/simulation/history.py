@@ -1,8 +1,10 @@
-"""Records the states of the model broker's groups. The checker compares each answer with the states that it may show.
+"""Records the states of the model broker's groups, and which of these states the sidecar's answers may show.
 
-A change of the broker is *visible* when the sidecar must know the change. A change becomes visible when a client has
-received the reply to the request that caused the change, or when a client has received a later answer of the broker.
-The change also becomes visible when the connection of the request is closed.
+A change of the broker is *visible* when the sidecar must know the change. A change becomes visible when the sidecar has
+forwarded the reply to the request that caused the change, or a later answer of the broker. The change also becomes
+visible when the sidecar learns that the connection of the request has ended. The changes of a JoinGroup or SyncGroup
+are visible as soon as the broker handles the request. A change that only the log shows becomes visible after
+`kafka.BYPASS_SECONDS`, and a change by a request of the sidecar's own after `world.OWN_REQUEST_SECONDS`.
 
 The oldest state that an answer may show is the last state that was visible when the question arrived. The newest is the
 state at the time of the answer. So each answer is one that the broker could have given, and no client reads an older
@@ -54,7 +56,7 @@ class GroupState(NamedTuple):
     """A group at one moment.
 
     Attributes:
-        error: the coordinator's error code; 0 if there is none. With an error, the state does not count.
+        error: the coordinator's error code; 0 if there is none. With an error, the other fields do not count.
         pending: the partitions with an offset of an open transaction.
     """
 

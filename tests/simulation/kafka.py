@@ -79,7 +79,8 @@ class Kafka:
         on_replied: called with the header of each request and its reply.
         on_changed: called with the group id after each change of a group.
         on_completed: called with the group id, the generation and the number of members of each new generation.
-        reset: called with a connection and the API key of its next request. Returns when it breaks; None if never.
+        reset: called with a connection and the API key of its next request. Returns when the connection breaks; None if
+            it does not.
     """
 
     def __init__(
@@ -322,7 +323,8 @@ class Kafka:
         self._next_tick = NEVER
         if self.is_up:
             self._model.tick(self._timeline.now)
-            # The sidecar's timer of a session starts with the reply, so it ends later than the broker's by the delay.
+            # The sidecar starts its timer of a session when it gets the reply. So its timer ends later than the
+            # broker's, by the delay of the reply.
             effect = Effect(self._timeline.now) if self._model.completed else self._noticed_effect(LONGEST_DELAY)
             self.record(effect)
 
@@ -372,7 +374,7 @@ class Kafka:
         self._wake_fetches()
 
     def _noticed_effect(self, seconds: float = BYPASS_SECONDS) -> Effect:
-        """Returns the effect of a change that the sidecar must know after `seconds`. The default is that of the log."""
+        """Returns the effect of a change that the sidecar must know after `seconds`, by default from the log."""
         effect = Effect()
         self._timeline.after(seconds, lambda: effect.show(self._timeline.now))
         return effect

@@ -24,7 +24,7 @@ LONGEST_DELAY = 0.6
 RETRY_SECONDS = 0.005
 READ_BYTES = 1 << 20
 SMALL_BUFFER = 4_608
-"""The send buffer of some of the sidecar's sockets, in bytes. The kernel's minimum."""
+"""SO_SNDBUF of some of the sidecar's sockets, in bytes. The kernel doubles this value."""
 EVENTS = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 
 
@@ -56,14 +56,15 @@ class Weather:
     Args:
         rng: chooses delays and cuts.
         small_buffers: the share of the sidecar's sockets with a small send buffer.
-        distance: the seconds of delay that each reply of the broker on the sidecar's own connections has.
+        distance: the usual value of `own_lag`.
         usual_resets: the share of clients' requests whose connection breaks between the sidecar and the broker.
 
     Attributes:
         storms: the share of chunks with a long delay. 0 means calm weather.
         resets: `usual_resets`, or a larger share for some seconds.
-        own_lag: further seconds of delay that the broker's replies on the sidecar's own connections have now. The
-            log then shows a change long after the wire, so the copy depends on the wire.
+        own_lag: the maximum of a further delay, in seconds, of the broker's replies on the sidecar's own connections.
+            The delay is at least half of it. With a long delay, the log shows a change long after the wire, so the copy
+            depends on the wire.
     """
 
     def __init__(self, rng: Random, small_buffers: float, distance: float, usual_resets: float) -> None:
@@ -100,7 +101,7 @@ class Weather:
 class Line:
     """One direction of a connection: delivers chunks in order, each after its delay.
 
-    `delay`: returns the delay of the next chunk. Default: that of the weather.
+    `delay`: returns the delay of the next chunk. By default, `Weather.delay`.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class Link:
         sends: whether the peer may still send. False after `half_close`.
         on_sent: called with bytes that the sidecar has sent, at once.
         on_arrived: called with bytes when the sidecar can read them.
-        on_ended: called when the sidecar's end was closed, or learns that the connection is closed.
+        on_ended: called when the sidecar has closed its end, or when the network breaks the connection.
     """
 
     def __init__(self, network: "Network", end: socket.socket, *, is_instant: bool) -> None:
@@ -166,7 +167,11 @@ class Link:
             self._to_sidecar.send(b"")
 
     def cut(self) -> None:
-        """Breaks the connection now. Bytes on their way to the sidecar are lost. Bytes that it has sent are not."""
+        """Breaks the connection now.
+
+        Bytes on their way to the sidecar are lost. Bytes that the network has received from the sidecar still reach the
+        peer.
+        """
         if self.is_open:
             self._close()
             self.on_ended()

@@ -99,7 +99,7 @@ class OffsetsLog:
         self._keys[number].append([f"transaction {at}".encode()])
 
     def compact(self, number: int) -> None:
-        """Removes the batches of a partition whose records are all outdated. Offsets stay as they are."""
+        """Removes the batches of a partition that have only outdated records. All other records keep their offsets."""
         last = {key: at for at, keys in enumerate(self._keys[number]) for key in keys}
         kept = sorted(set(last.values()))
         partition = self.partitions[number]

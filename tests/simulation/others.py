@@ -82,9 +82,9 @@ class Asker(Looping):
 
         Leaves out groups that the broker may remove soon, because the sidecar forwards questions about them.
 
-        `learns`: whether to ask questions too that the sidecar can answer only after it has seen the broker's answer to
-        an earlier one. Such questions are about offsets if the sidecar does not read the log, or about groups that the
-        broker has removed. Without the offsets, the sidecar cannot know whether the broker keeps an empty group.
+        `learns`: whether to ask also questions that the sidecar can answer only after the broker has answered an
+        earlier question. Such questions are about groups that the broker has removed. If the sidecar does not read the
+        log, they are also about offsets, and about empty groups, which the broker keeps only if they have offsets.
         """
         scenario, questions = self.world.scenario, list[Question]()
         knows_offsets = scenario.reads_log or learns

@@ -44,7 +44,7 @@ class Outcome:
 
 
 def simulate(scenario: Scenario, kept_lines: int = KEPT_LINES) -> Outcome:
-    """Runs a scenario, and keeps the last lines of its trace. The outcome has a Violation; other errors are raised."""
+    """Runs a scenario and keeps the last lines of its trace. The outcome names a Violation; other errors are raised."""
     wall_time, timeline = virtual_time.WallTime(), Timeline(kept_lines)
     program = partial(_simulate, scenario, wall_time, timeline)
     return virtual_time.run(scenario.seed, wall_time, timeline.clock, program)
@@ -87,9 +87,10 @@ async def _play(world: World, nursery: trio.Nursery) -> None:
 
 
 async def _become_certain(world: World, *, rests: bool) -> None:
-    """Asks about all groups until the sidecar answers all questions itself. Raises Violation if it never does.
+    """Asks about all groups until the sidecar answers all questions itself. Raises Violation after `SETTLE_SECONDS`.
 
-    `rests`: whether to ask only after the time in which the sidecar must have ended all doubts.
+    `rests`: whether to ask only at the end of `SETTLE_SECONDS`, so that the sidecar has to end all doubts without
+    questions.
     """
     began = world.timeline.now
     is_certain = False

@@ -46,7 +46,7 @@ RARE_RESETS = 4
 MAX_JOINS = 50
 """How many joins of a group are kept to check refusals."""
 MAX_TABLE_ENTRIES = 500
-"""More than any table needs for the few groups and clients of a run."""
+"""The maximum number of entries of each table. The few groups and clients of a run need less."""
 OWN_REQUEST_SECONDS = 1.3
 """Seconds after which the sidecar must know the changes that one of its own requests has made."""
 
@@ -93,7 +93,8 @@ class World:
         self.kafka.reset = self._reset
         self._sidecar_changed_at = 0.0
         self._unsure: set[str] = set()
-        """Groups that were rebalancing when a sidecar started or ended. The sidecar cannot know their parked joins."""
+        """Groups whose parked joins the sidecar cannot all know: they were rebalancing when a sidecar started or ended,
+        or an earlier sidecar forwarded a join."""
         self.host.on_change = self._sidecar_changed
         self.groups = (*MEMBER_GROUPS, *PLAIN_GROUPS, *[TRANSACTIONAL_GROUP] * bool(scenario.transactors))
         for group_id in self.groups:
@@ -192,7 +193,7 @@ class World:
         joins = [each for each in self.joins[request.group_id] if each is not sent]
         others = sum(each.ended_at > now - LOST_SECONDS for each in joins)
         members = max(len(state.described.members) for state in states)
-        if is_joining:  # Only parked joins count, and those that may become parked. A lost join may be parked for long.
+        if is_joining:  # Only joins count that are parked or may become parked. A lost join may be parked for long.
             members = self.kafka.most_parked(request.group_id, since - AWARE_SECONDS)
             # A description does not show whether the lost join of a known member is parked.
             known = {each.member_id for state in states for each in state.described.members}
@@ -211,8 +212,8 @@ class World:
     def no_reply(self, sent: Sent) -> None:
         """Raises Violation because a client has waited too long for a reply.
 
-        If the broker handled a lost join of the same client after this join, it closes the client's connection instead.
-        The broker then replies only to the lost join.
+        If the broker handled a lost join of the same client after this join, the broker replies only to the lost join.
+        In that case, this method disconnects the client instead of raising.
         """
         others = self.joins[sent.request.group_id] if isinstance(sent.request, JoinGroupRequest) else ()
         if any(each.client is sent.client and each.is_lost and each.handled_at > sent.handled_at for each in others):
@@ -315,7 +316,7 @@ class World:
                 raise Violation(f"generation {generation} of {group_id} has {size} members, above {limit}")
 
     def _sidecar_changed(self) -> None:
-        """Called when a sidecar has started or ended. It cannot know the parked joins of a rebalance under way."""
+        """Called when a sidecar has started or ended. A new sidecar cannot know the joins that are parked already."""
         self._sidecar_changed_at = self.timeline.now
 
         self._unsure |= self.kafka.rebalancing()

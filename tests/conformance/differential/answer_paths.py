@@ -1,4 +1,4 @@
-"""Flattens replies to values by path, so that two replies can be compared despite other orders and other names."""
+"""Flattens replies to values by path, so that two replies with different orders and names can be compared."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -58,7 +58,7 @@ def _named(items: Sequence[Struct], naming: NameNormalizer) -> Iterator[tuple[st
 
 
 def differences(expected: Mapping[AnswerPath, Any], answer: Mapping[AnswerPath, Any]) -> Iterator[Difference]:
-    """Yields the differences of two replies. An item that one of them lacks is one difference, whatever its fields."""
+    """Yields the differences of two replies. An item that only one reply has is one difference, whatever its fields."""
     lacking = {
         place for place in expected.keys() ^ answer.keys() if PRESENT in (expected.get(place), answer.get(place))
     }

@@ -45,7 +45,8 @@ class State:
     Args:
         make: brings the scene's group into this state.
         since: the first version that has the state; None if all versions have it.
-        by_itself: whether the broker took the last step into this state itself, so that no exchange shows it.
+        by_itself: whether the broker brings the group into this state without a request, so that no exchange shows the
+            state.
         settling_seconds: the seconds in which the sidecar may still leave questions to the broker.
     """
 

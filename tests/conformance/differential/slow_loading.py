@@ -1,9 +1,9 @@
 """Makes a broker take seconds to load its groups, so that questions can be asked during the load.
 
-A load reads every record. So one batch of many commits for one partition is produced. While the broker is stopped, the
-batch is repeated in its log. That is possible because a batch's checksum does not cover its base offset. Before 0.11
-there are single messages instead of batches. Each of them is repeated, because its checksum does not cover its offset
-either.
+A broker reads every record of its log when it loads its groups. So this module produces one batch of many commits for
+one partition, stops the broker, and repeats the batch in the broker's log. The copies are valid, because a batch's
+checksum does not cover its base offset. Brokers before 0.11 write single messages instead of batches. The module
+repeats each message, whose checksum does not cover its offset either.
 """
 
 import struct
