@@ -285,18 +285,3 @@ def test_late_join_outdates_description() -> None:
     manager.apply([JoinSent(group_id="g", sent_at=1.6, joining=again)], 1.6)
     occupancy = manager.view_with_occupancy("g", 1.7).occupancy
     assert not occupancy.certain or occupancy.parked == 1
-
-
-def test_old_join_without_reply_begins_no_rebalance() -> None:
-    """The broker describes a group as Stable long after it got a join that has no reply yet.
-
-    Kafka answers only the last of several joins of one member. Found by seed 2114 of the simulation.
-    """
-    manager = observed()
-    unanswered = replace(JOINING, token="9:1", member_id="gone")
-    manager.apply([JoinSent(group_id="g", sent_at=1, joining=unanswered)], 1)
-    manager.apply([accepted(3, 2, "a", "a", "b", token="2:1")], 2.1)
-    manager.apply([described(manager, 30, GroupState.STABLE, "a", "b")], 30.1)
-    occupancy = manager.view_with_occupancy("g", 30.2).occupancy
-    assert occupancy.certain
-    assert occupancy.state is GroupState.STABLE
