@@ -393,6 +393,6 @@ def metadata_dropped(group: Group, event: MetadataDropped, now: float) -> list[F
 
 
 def requests_crossed(group: Group, event: RequestsCrossed, now: float) -> list[Fact]:
-    """Puts the group in doubt, because the broker may have deleted it and created it again."""
+    """Puts the group in doubt, because the broker may have deleted the group and created it again."""
     group.doubt(now)
     return []
