@@ -268,7 +268,7 @@ def _seen_topics(keys: Iterable[tuple[str, int]]) -> Iterator[_Topic]:
 
 
 def _keys(base: Mapping[_Key, _Source], wire_offsets: Mapping[_Key, CommittedOffset]) -> list[_Key]:
-    """Returns the keys of all committed offsets, which the log contains or only the wire has reported."""
+    """Returns the keys of all committed offsets: those in the log, and those that only the wire has reported."""
     keys = [*base, *(key for key in wire_offsets if key not in base)]
     if any(offset.offset == DELETED_OFFSET for offset in wire_offsets.values()):
         return [key for key in keys if key not in wire_offsets or wire_offsets[key].offset != DELETED_OFFSET]

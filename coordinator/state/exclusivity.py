@@ -15,9 +15,9 @@ from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, BoundedTa
 SETTLE_SECONDS = 60.0
 """Seconds after which every request has its reply, or has lost its connection.
 
-60 seconds is the largest default request timeout of any client (`socket.timeout.ms` of librdkafka), the longest session
-of a KIP-848 member by default (`group.consumer.max.session.timeout.ms`), and more than the default of
-`replica.lag.time.max.ms` (30 s)."""
+60 seconds is the largest default request timeout of any client (`socket.timeout.ms` of librdkafka). It is also the
+default of `group.consumer.max.session.timeout.ms`, the longest session of a KIP-848 member. The default of
+`replica.lag.time.max.ms` is shorter: 30 seconds."""
 DOUBT_SECONDS = 600.0
 """After a client has bypassed the sidecar, the operator's statement counts as wrong for this many seconds."""
 MAX_UNEXPLAINED = 10_000

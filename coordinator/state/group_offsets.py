@@ -31,8 +31,9 @@ class GroupOffsets:
             for the bounds.
         changes: the number of the last change.
         changed_at: when the offsets last changed.
-        confirmed_at: when the broker last had all of these offsets: when the first of them was committed, when one
-            commit contained all of them, or when a reply did. Without the log, the broker may have removed them since.
+        confirmed_at: the send time of the last request that stored or returned all of these offsets; else that of the
+            first commit. Each offset was at the broker at this time, or was committed later. Without the log, the
+            broker may have removed offsets since.
         epoch: the epoch of `UnreadWrites` whose writes were last applied to these offsets.
     """
 

@@ -142,7 +142,7 @@ class UnseenHistory:
         return self._others_until if unseen_group is None else unseen_group.until
 
     def end(self, group_id: str) -> None:
-        """Ends the unseen history of a group, because the broker has no such group any more."""
+        """Ends the unseen history of a group. The broker has no such group any more, or the log shows the group."""
         self._unseen.pop(group_id)
         self._drop(group_id)
         if group_id in self._listed:
