@@ -282,7 +282,7 @@ class LogFollower:
         return reason
 
     def _release(self, log: PartitionLog, name: bytes, asked_at: float) -> None:
-        """Stops awaiting the tombstones of keys that clients committed again after the deletion.
+        """Stops awaiting the tombstones of keys that the log lacks, or that clients committed again after the deletion.
 
         The broker acknowledged such a commit before `asked_at`, so the log contains it.
         """

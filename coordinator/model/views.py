@@ -1,7 +1,7 @@
 """Read-only views of groups, members and offsets, for answers, policies and metrics.
 
-A view shows one moment. Two parts are not snapshots, so callers must read them at once: `GroupView.offsets` and
-`Occupancy.is_parked` read the current state of the copy.
+A view shows one moment. Two parts are not snapshots: `GroupView.offsets` and `Occupancy.is_parked` read the current
+state of the copy. So callers must use these parts immediately.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -230,9 +230,9 @@ class GroupView:
         fallback_reason: why the state and the members may not be taken from this copy; None if they may.
             DescribeGroups also needs metadata and hosts.
         offsets_fallback_reason: why OffsetFetch may not be answered from this copy; None if it may.
-        error_code: the error that a broker with the copy's state would return: its log is loading, is not fresh, or
-            does not contain the group's partition. Only replies for an API that the broker lacks contain this error.
-            For other APIs, the sidecar forwards the question.
+        error_code: the error that a coordinator in the copy's place would return: the group's log partition is loading,
+            is not fresh, or belongs to another broker. Only replies for an API that the broker lacks contain this
+            error. For other APIs, the sidecar forwards the question.
     """
 
     group_id: str

@@ -1,8 +1,9 @@
 """Whether all clients reach the broker through this sidecar: the operator's statement, and the evidence against it.
 
 A commit or a new member in `__consumer_offsets` must follow from a request that passed through the sidecar. The record
-may be read before the reply to its request arrives, so an unexplained record is kept until the reply explains the
-record. A request of unknown effect, such as a request whose reply was lost, may explain any record of its group.
+may be read before the reply to its request arrives, so an unexplained record is kept for SETTLE_SECONDS, in which the
+reply may explain it. A request of unknown effect, such as a request whose reply was lost, may explain any record of its
+group.
 """
 
 from collections import OrderedDict

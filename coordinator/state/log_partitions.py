@@ -70,7 +70,8 @@ class Partition:
         coordinator_loaded: whether the broker's own coordinator has loaded the partition, as far as is known.
         ahead_of_log: the groups for which the wire has, or may have, shown newer state than the log.
         deleted: groups whose deletion the wire has shown and the log has not, each with the time of the deletion.
-        loaded_at: when the load of the partition began, or when the connection to the broker was last lost since.
+        loaded_at: when the load of the partition began, or when the connection to the broker was lost, whichever was
+            later.
         evicted_until: until when evicted deletions matter. The log may lack their tombstones until it has been read
             past this time.
     """
@@ -103,8 +104,8 @@ class PartitionTable:
         count: the number of all partitions; None if it is unknown, or the log cannot be read.
         expected: whether the log will be read as soon as possible. In that case the wire alone is not enough to answer.
         leader_partitions: the partitions that this broker leads, by their numbers.
-        not_coordinated: the groups for which the broker replied NOT_COORDINATOR although their log is read, each with
-            the time of the reply, by the number of the partition. The copy has dropped the log's state of these groups.
+        not_coordinated: by partition number and group id, the time at which the broker replied NOT_COORDINATOR although
+            the group's log is read. The copy has dropped the log's state of these groups.
     """
 
     def __init__(self) -> None:

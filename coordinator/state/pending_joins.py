@@ -160,7 +160,7 @@ class PendingJoins:
         self._unknown_joins, self._new_member_ids, self._description = 0, frozenset(), None
 
     def apply_description(self, event: GroupDescribed, before: Set[str], now: float, *, roster_complete: bool) -> None:
-        """Decides with the broker's description which lost joins have become members.
+        """Uses the broker's description to decide which lost joins have become members.
 
         `before`: the members that were known before the description. `roster_complete`: whether `before` had all
         members of the last generation.

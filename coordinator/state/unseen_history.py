@@ -50,7 +50,7 @@ class UnseenHistory:
         """Noted groups that the broker may have and whose state the copy does not keep."""
         self._elsewhere: dict[str, None] = {}
         self._unlisted: dict[str, None] = {}
-        """Noted groups of which only a listing shows whether the broker has them."""
+        """Noted groups for which only a listing shows whether the broker has them."""
         self._listed: set[str] = set()
         """The groups in the broker's last listing that was adopted."""
         self._listed_bytes, self._listed_note_number = 0, 0
