@@ -1,7 +1,7 @@
 """The copy of one broker's groups: applies events to the copy, and returns views and reasons not to use them.
 
-The names are those of Kafka's GroupMetadataManager. Events of the wire enter the copy through `apply`, and records of
-the log enter it through `log`. The rules (`coordinator.rules`) decide what an event changes.
+The class is named after Kafka's GroupMetadataManager. Events of the wire enter the copy through `apply`, and records of
+the log enter the copy through `log`. The rules (`coordinator.rules`) decide what an event changes.
 
 The module has more than 400 lines because it contains both the views and the reasons not to use them.
 """
@@ -95,9 +95,10 @@ class GroupMetadataManager:
 
     Args:
         exclusive: whether the operator has confirmed that every client reaches the broker through this sidecar.
-            If not, no classic group is ever complete, because other clients may change it unobserved.
-        true_hosts: whether DescribeGroups returns the hosts of the members. If not, it returns the hosts that the
-            broker reports.
+            If not, the state of a classic group is never certain, because other clients may change the group
+            unobserved.
+        true_hosts: whether replies contain the addresses from which the requests of members arrive. If not, replies
+            contain the hosts that the broker reports.
         max_groups, max_offsets: how many groups and offsets are kept. `overflowed` counts the groups and offsets that
             were not kept.
 
@@ -107,9 +108,9 @@ class GroupMetadataManager:
         default_assignor: the broker's assignor for KIP-848 groups whose members name none; None if unknown.
         sends_error_messages: whether the broker's reply about a missing KIP-848 group has an error message; None if
             unknown.
-        describes_instance_ids: whether the broker describes groups with the instance ids of their members; None if
-            unknown. If so, the copy learns no members from a description without these ids. If unknown, the copy doubts
-            members that it learns from such a description.
+        describes_instance_ids: whether the broker has a version of DescribeGroups with the instance ids of members;
+            None if unknown. If True, the copy learns no members from a description without these ids. If None, the copy
+            doubts members that it learns from such a description.
 
     Times are in seconds since the epoch, from a clock that does not jump.
     """
@@ -228,7 +229,7 @@ class GroupMetadataManager:
         Members whose sessions must have expired become overdue. The caller runs a sweep every few seconds.
         """
         if not self._cache.exclusive:
-            # The log contains the effects of the lost writes whose histories end here.
+            # These histories are so old that a fresh log contains the effects of all their lost requests.
             while self._cache.unseen_history.end_before(now, GROUPS_PER_SWEEP_STEP):
                 yield []
         if bypassed := self._bypasses.due(now):
@@ -258,8 +259,8 @@ class GroupMetadataManager:
     def note_unread_write(self, group_id: str | None, until: float = FOREVER, *, members: bool = True) -> None:
         """Notes a write that could not be decoded, to this group or to an unknown group.
 
-        The caller notes a write when it is sent to the broker, and again when it has its reply or its connection is
-        lost.
+        The caller calls this method when it sends the write to the broker, and again when the write has its reply or
+        the connection is lost.
 
         Args:
             group_id: the group; None if the group could not be decoded either.
@@ -458,7 +459,7 @@ class GroupMetadataManager:
         return group_view(group_id=group_id, offsets=offsets.committed if offsets else {}, error_code=error_code)
 
     def view_with_occupancy(self, group_id: str, now: float) -> GroupView:
-        """Returns the result of `view` with the members and joins that count towards the group's size limit."""
+        """Returns the result of `view`, and adds which members and joins count towards the group's size limit."""
         group = self._cache.group(group_id)
         if group is not None:
             return self.view(group_id, now, occupancy_of(group, now, exclusive=self._cache.exclusivity.holds(now)))

@@ -1,9 +1,9 @@
 """Builds the replies to ConsumerGroupDescribe from views of consumer groups (KIP-848).
 
 The caller decides beforehand whether a request may be answered. The reference is Kafka's GroupMetadataManager: a reply
-made here equals the broker's reply in every field. Only the order may differ, where the broker iterates over a hash
-table. Here groups are in the order of the request, members in the order of the view, and partitions in the order of
-their numbers.
+made here equals the broker's reply in every field, except that it may contain the true hosts of members. The order may
+also differ where the broker iterates over a hash table. Here groups are in the order of the request, members in the
+order of the view, and partitions in the order of their numbers.
 """
 
 from collections.abc import Mapping

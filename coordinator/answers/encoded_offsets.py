@@ -58,7 +58,7 @@ _begin = attrgetter("begin")
 
 
 class _Topic(NamedTuple):
-    """A requested topic. `indexes` contains its partition numbers, each packed as an int32."""
+    """A topic of the reply. `indexes` contains its partition numbers, each packed as an int32."""
 
     name: str
     topic_id: UUID
@@ -75,7 +75,7 @@ class _Rows(NamedTuple):
 
 
 class EncodedOffsets:
-    """The encoded parts for one request.
+    """The encoded parts of one group's topics, for one request.
 
     `topics` contains the requested topics, none of them twice, or is None for all topics with offsets.
     """
@@ -210,8 +210,8 @@ class EncodedOffsets:
     def _encoded(self, indexes: bytes, sources: list[_Source]) -> bytes | None:
         """Encodes some rows; None if a needed value is not known.
 
-        Most rows come from the log and have equal sizes, so all rows are encoded at once if possible. In this encoding,
-        a value of the log stands in for each source that is not from the log. The rows of these sources are replaced.
+        Most sources are values of the log, and their rows have equal sizes. So the method first encodes all rows at
+        once, with some value of the log in place of each other source. Then it encodes the rows of the other sources.
         """
         logged = [source for source in sources if isinstance(source, bytes)]
         stand_ins = [source if isinstance(source, bytes) else logged[0] for source in sources] if logged else []
@@ -268,7 +268,7 @@ def _seen_topics(keys: Iterable[tuple[str, int]]) -> Iterator[_Topic]:
 
 
 def _keys(base: Mapping[_Key, _Source], wire_offsets: Mapping[_Key, CommittedOffset]) -> list[_Key]:
-    """Returns the keys of all committed offsets, which the log contains or only the wire has reported."""
+    """Returns the keys of all committed offsets: those in the log, and those that only the wire has reported."""
     keys = [*base, *(key for key in wire_offsets if key not in base)]
     if any(offset.offset == DELETED_OFFSET for offset in wire_offsets.values()):
         return [key for key in keys if key not in wire_offsets or wire_offsets[key].offset != DELETED_OFFSET]

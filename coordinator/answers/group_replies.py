@@ -1,8 +1,8 @@
 """Builds the replies to DescribeGroups and OffsetFetch from views.
 
 `list_groups` builds the replies to ListGroups. The caller decides beforehand whether a request may be answered. The
-reference is Kafka's GroupCoordinator: a reply made here equals the broker's reply in every field, except for the
-members' hosts if these are the true hosts.
+reference is Kafka's GroupCoordinator: a reply made here equals the broker's reply in every field, except that it may
+contain the true hosts of members.
 """
 
 from collections.abc import Mapping, Sequence
@@ -132,9 +132,9 @@ def _described(group: GroupView, version: int, true_hosts: bool) -> DescribedGro
 
 
 def reported_host(member: MemberView | ConsumerMemberView, true_hosts: bool) -> str:
-    """Returns the host of a member in a reply: the address from which its requests arrive, or the broker's value.
+    """Returns the host of a member in a reply: the address from which the member's requests arrive.
 
-    The result is the host that the broker has reported if `true_hosts` is False and the broker has reported one.
+    If `true_hosts` is False and the broker has reported a host for the member, the result is that host.
     """
     return member.client_host if true_hosts else member.broker_host or member.client_host
 
@@ -177,7 +177,8 @@ def offset_fetch(
 ) -> OffsetFetchResponse | None:
     """Builds the reply with the committed offsets of the requested groups.
 
-    A partition without a committed offset has -1. A group without offsets has no topics (KIP-88).
+    A requested partition without a committed offset has the offset -1. If a request asks for all topics, the reply
+    contains only topics with committed offsets (KIP-88).
 
     Args:
         request: the request.

@@ -13,8 +13,8 @@ from typing import Any
 VALUES_PER_SLICE = 128
 """How many values one comparison of two slices covers."""
 MAX_SIZE_FACTOR = 4
-"""`Lookup` iterates over a mapping that has at most this many times as many keys as are looked up. In a larger mapping,
-it looks up each key."""
+"""`Lookup` iterates over a mapping if the mapping has at most this many keys for each key to look up. In a larger
+mapping, `Lookup` looks up each key."""
 
 
 class Lookup:

@@ -39,7 +39,7 @@ _STABLE = 0
 def consumer_group_of(view: GroupView) -> ConsumerGroupView | None:
     """Returns the view of a group for ConsumerGroupDescribe, or None if no such group exists.
 
-    If the log has not shown a group of a newer protocol, the result has only the group's kind and state.
+    If the copy has read no records of a newer protocol for this group, the result has only the group's kind and state.
     """
     if view.consumer is None and view.state is not GroupState.DEAD:
         return ConsumerGroupView(group_id=view.group_id, kind=view.kind, state=view.state)

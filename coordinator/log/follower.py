@@ -4,8 +4,9 @@
 records. `rules.log_records` decides how records change a group, and `rules.membership` how events of the wire do.
 
 The log is the base, and newer events from the wire override it. When a Fetch reaches the end of the log, everything
-that the broker acknowledged before that Fetch was sent has been read. State that the wire reported before that time is
-dropped, because the log contains the same changes in the right order. Doubts from before that time end as well.
+that the broker acknowledged before that Fetch was sent has been read. Offsets that the wire reported before that time
+are dropped, because the log contains the same commits in the right order. Doubts from before that time end as well,
+except doubts about the members of classic groups. Such doubts end with a description by the broker or a new generation.
 
 Names are those of Kafka's GroupMetadataManager: load, resign, and the states LOADING (`loadingPartitions`) and OWNED
 (`ownedPartitions`). The module has more than 400 lines because the log and the wire are reconciled in this one place.
@@ -48,8 +49,8 @@ from group_sidecar.coordinator.state.log_partitions import (
 from group_sidecar.coordinator.state.partition_log import LoggedGroup, PartitionLog
 
 MAX_MOVED_GROUPS = 100_000
-"""Maximum number of kept groups whose partition another broker now leads. The copy reports no `CoordinatorMoved` fact
-for further such groups."""
+"""Maximum number of kept groups whose partition another broker now leads. The oldest are evicted, and the copy reports
+no `CoordinatorMoved` fact for an evicted group."""
 LOGGED_BYTES = 200
 """Estimated bytes of an offset that the log still has: its key and its value, with a short topic name."""
 GROUPS_PER_MERGE_STEP = 50
@@ -62,7 +63,7 @@ class LogFollower:
     Attributes:
         partitions: the partitions that this broker leads, and how far each was read.
         expired: how many offsets the broker has removed without a client's request.
-        offsets_removed_at: when the log last contained a removal of offsets. A deleted topic causes such removals.
+        offsets_removed_at: when a removal of offsets was last read from the log. Deleted topics cause such removals.
         moved_groups: the groups whose partition another broker now leads, with the number of that partition.
     """
 
@@ -236,7 +237,7 @@ class LogFollower:
         """Notes that a Fetch sent at `asked_at` reached the end of the log and that its records were merged.
 
         Returns:
-            The offsets that the broker has removed on its own, or None if there were none.
+            The fact that the broker has removed offsets on its own; None if it has removed none.
         """
         partition = self.partitions.leader_partitions[number]
         if overflowed := self.overflowed(number):
@@ -281,7 +282,7 @@ class LogFollower:
         return reason
 
     def _release(self, log: PartitionLog, name: bytes, asked_at: float) -> None:
-        """Stops awaiting the tombstones of keys that clients committed again after the deletion.
+        """Stops awaiting the tombstones of keys that the log lacks, or that clients committed again after the deletion.
 
         The broker acknowledged such a commit before `asked_at`, so the log contains it.
         """
@@ -330,7 +331,7 @@ class LogFollower:
         log, cache = partition.log, self._cache
         logged = log.groups.get(name)
         if logged is None:
-            return []  # `bring_back` has merged the group's tombstones.
+            return []  # `bring_back` has merged the group's tombstones already, and has forgotten the group.
         group_id, removed = logged.group_id, logged.removed
         logged.removed = 0
         log.recount(logged)
@@ -374,7 +375,7 @@ class LogFollower:
     def _vanished(self, partition: Partition, group_id: str, tombstone: bool, now: float) -> None:
         """Handles a group that has no records in the log any more.
 
-        A group without members may exist until the broker removes the group. If a client has created a new group with
+        The broker may still have a group that has neither members nor records. If a client has created a new group with
         the same name, the wire has reported the new group.
         """
         group = self._cache.group(group_id)

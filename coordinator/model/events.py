@@ -2,8 +2,8 @@
 
 Events are immutable, and their names are in the past tense. Most events report what the broker has done, as its reply
 shows. `JoinSent`, `ConsumerJoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` report what the broker may have
-done. These five leave the state of a group unchanged, but may make its copy uncertain. An `OffsetsPending` may report
-either.
+done. These five leave the state of a group unchanged, but may make its copy uncertain. An `OffsetsPending` reports what
+the broker has done or what it may have done.
 
 Times are in seconds since the epoch. The module has more than 400 lines because it contains all events of the wire.
 """
@@ -19,11 +19,12 @@ NEVER, FOREVER = float("-inf"), float("inf")
 LEAVE_GROUP_MEMBER_EPOCH = -1
 """The member epoch with which a member leaves a KIP-848 group. A static member that restarts sends -2 instead."""
 LOST_REQUEST_SECONDS = 1.0
-"""For this many seconds after a connection is lost, its last request may still reach the broker."""
+"""For this many seconds after a connection is lost, the connection's last requests may still reach the broker."""
 NEW_MEMBER_JOIN_TIMEOUT_SECONDS = 300.0
 """Seconds that a new member may wait for its first generation. Kafka then removes the member without any reply."""
 DESCRIPTION_VALID_SECONDS = 1.0
-"""Seconds for which a description by the broker is valid. Clients that bypass this sidecar may change the group."""
+"""Seconds for which a description by the broker is valid. Later, a client that bypasses this sidecar may have changed
+the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +45,8 @@ class JoiningMember:
 
     Attributes:
         token: identifies the request (`Exchange.token`).
-        will_park: whether the join waits at the broker for a generation. False if the broker only issues a member id
-            (KIP-394).
+        will_park: whether the join probably waits at the broker for a generation. False if the broker will probably
+            reply at once with a new member id (KIP-394).
         reason: the reason that the client gives (KIP-800).
         principal: the client's user as Kafka writes it; empty if it is not known.
     """
@@ -394,7 +395,7 @@ class ConsumerGroupDescribed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorMoved(Event):
-    """The broker replied NOT_COORDINATOR: another broker coordinates the group now."""
+    """The broker replied NOT_COORDINATOR. Usually another broker coordinates the group now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

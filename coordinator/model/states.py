@@ -67,7 +67,7 @@ TRANSITIONS: dict[tuple[GroupState, StateChange], GroupState] = {
 """The next state, by the current state and its change. A pair that is missing here is invalid."""
 
 SETTLED = frozenset({GroupState.STABLE, GroupState.EMPTY})
-"""Lasting states, in which every coordinator gives the same description of the group."""
+"""Lasting states. In these states, the brokers of all releases describe a group alike."""
 
 
 class InvalidTransition(Exception):

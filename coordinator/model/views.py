@@ -1,7 +1,7 @@
 """Read-only views of groups, members and offsets, for answers, policies and metrics.
 
-A view shows one moment. Two parts are not snapshots, so callers must read them at once: `GroupView.offsets` and
-`Occupancy.is_parked` read the current state of the copy.
+A view shows one moment. Two parts are not snapshots: `GroupView.offsets` and `Occupancy.is_parked` read the current
+state of the copy. So callers must use these parts immediately.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -43,13 +43,13 @@ class FallbackReason(StrEnum):
     """Clients may reach the broker without this sidecar: `answers.exclusive` is false, or a client has bypassed this
     sidecar."""
     COLD = "cold"
-    """The group may have a history that this sidecar has not observed."""
+    """The copy lacks a part of the group that the sidecar has not observed or read yet, or for which it has no room."""
     STALE = "stale"
     """The effect of a recent request on the group is not known, or the group's log partition is not fresh."""
     IN_DOUBT = "in_doubt"
     """A change of the group is due or in progress, and only the broker knows its outcome."""
     UNDECODABLE = "undecodable"
-    """A request of the group could not be decoded."""
+    """A request or a record of the group could not be decoded, or another sidecar may have forwarded a request."""
     UNAUTHORIZED = "unauthorized"
     """The broker has or may have an authorizer, and it is unknown what this client may read."""
     UNSTABLE = "unstable"
@@ -230,9 +230,9 @@ class GroupView:
         fallback_reason: why the state and the members may not be taken from this copy; None if they may.
             DescribeGroups also needs metadata and hosts.
         offsets_fallback_reason: why OffsetFetch may not be answered from this copy; None if it may.
-        error_code: the error that a coordinator with this log would return: it loads the group, does not coordinate it,
-            or its log is not fresh. Only replies for an API that the broker lacks contain this error. For other APIs,
-            the sidecar forwards the question.
+        error_code: the error that a coordinator in the copy's place would return: the group's log partition is loading,
+            is not fresh, or belongs to another broker. Only replies for an API that the broker lacks contain this
+            error. For other APIs, the sidecar forwards the question.
     """
 
     group_id: str
@@ -252,7 +252,7 @@ class GroupView:
     last_rebalance_at: float | None = None
     """When the last rebalance ended, in seconds since the epoch; None before the first observed rebalance."""
     consumer: ConsumerGroupView | None = None
-    """The group as the log describes it, if it uses a newer protocol; None for a classic group."""
+    """A group of a newer protocol, as the log describes it; None if the log has not shown such a group."""
 
 
 group_view = fast_constructor(GroupView)

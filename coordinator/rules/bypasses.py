@@ -10,7 +10,8 @@ kinds of evidence:
 - A member of a classic generation: the broker must have removed the member after its session timeout, if none of its
   requests passed. A Stable description that still contains the member proves that its heartbeats bypass the sidecar.
 
-A partition is judged from SETTLE_SECONDS after its load on, because older records may be from the previous leader.
+The module judges the records of a partition only when SETTLE_SECONDS have passed since its load. Older records may
+follow from requests to the previous leader.
 """
 
 from collections.abc import Iterable
@@ -104,7 +105,7 @@ class Bypasses:
         group = self._cache.group(group_id)
         member = group.members.get(subject) if group is not None else None
         if member is None or member.since > record.at or not _is_unseen(member):
-            return []  # Requests of the member were seen, its session has expired, or the copy was read again.
+            return []  # Requests of the member were seen, its session has expired, or the log was loaded again.
         self._exclusivity.record_bypass(subject, now)
         return [ClientBypassed(group_id=group_id, at=now, member=member.info)]
 

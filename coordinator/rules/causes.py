@@ -75,7 +75,10 @@ def find_cause(group: Group, now: float) -> CauseDetails:
 
 
 def cause_of_earlier_join(group: Group, at: float) -> CauseDetails | None:
-    """Returns a join without a reply, sent before the time `at`, as a rebalance's cause; None if there is none."""
+    """Returns the cause of a rebalance that a join without a reply, sent before the time `at`, may have begun.
+
+    The result is None if there is no such join, or if its cause is weak (`_WEAK_CAUSES`).
+    """
     if not group.joins:
         return None
     static = _static_members_of_joins(group)

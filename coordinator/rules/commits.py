@@ -47,7 +47,7 @@ class OffsetRules:
         group = self._cache.get_or_maybe_create(event.group_id, event.sent_at)
         if group is None:
             self._cache.exclusivity.note_unknown_effect(event.group_id, now)
-            self._cache.unseen_history.note(event.group_id, now)  # The log may lack the commit until then.
+            self._cache.unseen_history.note(event.group_id, now)  # The log was read too early to contain the commit.
             return None
         if group.state is DEAD:
             apply(group, GroupFound(), now)

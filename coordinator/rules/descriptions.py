@@ -75,7 +75,7 @@ def members_ordered(group: Group, event: MembersOrdered, now: float) -> list[Fac
 
 
 def size_described(group: Group, event: SizeDescribed, now: float) -> list[Fact]:
-    """Decides with a description which lost joins have become members."""
+    """Uses a description to decide which lost joins have become members."""
     group.pending_joins.apply_description(event.description, event.before, now, roster_complete=event.roster_complete)
     return []
 

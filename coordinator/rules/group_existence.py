@@ -80,7 +80,8 @@ class GroupExistence:
         self._cache.remove(event.group_id, now)
         self._log.note_not_coordinated(event.group_id, now)
         partitions = self._cache.partitions
-        # Otherwise another broker leads the group's partition. If this broker leads it later, the log has the group.
+        # If the log is read and another broker leads the group's partition, no note is needed. Once this broker leads
+        # the partition, the log contains the group.
         if partitions.count is None or partitions.partition_of(event.group_id) is not None:
             self._cache.unseen_history.note(event.group_id, now, elsewhere=True)
         return coordinator_moved(event.group_id, now) if known else []  # Only the first of several errors is a fact.

@@ -34,8 +34,8 @@ class GenerationLogged(InternalEvent):
 
     Attributes:
         metadata: the raw value of the record; None if the log has no generation.
-        is_live: whether the record was written just now. False for history: while a partition is loaded, and for a
-            state that was merged before the wire removed the group.
+        is_live: whether the record was written just now. False while the partition is loading, and for a record that
+            was merged before, if the wire has removed the group since.
     """
 
     metadata: bytes | None
@@ -50,7 +50,8 @@ class ConsumerGroupLogged(InternalEvent):
         metadata: the raw value of the last classic generation in the log; None if the log has no generation.
         changes: how often the records have changed.
         view: the group as its records describe it; None if the records have not changed since the last decoding.
-        is_live: whether the records were written just now. False while a partition is loaded.
+        is_live: whether the records were written just now. False while the partition is loading, and for records that
+            were merged before, if the wire has removed the group since.
     """
 
     metadata: bytes | None
@@ -74,7 +75,7 @@ class RecordsUnreadable(InternalEvent):
 
 @dataclass(frozen=True, slots=True)
 class GroupVanished(InternalEvent):
-    """The log does not contain the group any more. The broker may still have it, or a new group with its name."""
+    """The log does not contain the group any more. The broker may still have the group, or a new one of this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class DescriptionAwaited(InternalEvent):
 
 @dataclass(frozen=True, slots=True)
 class BrokerLost(InternalEvent):
-    """The connection to the broker was lost. The broker may have restarted, and with it the sessions of members."""
+    """The connection to the broker was lost. The broker may have restarted, and then all sessions began again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,10 @@ def join_rejected(group: Group, event: JoinRejected, now: float) -> list[Fact]:
 
 
 def _contest(group: Group, joining: JoiningMember) -> None:
-    """Makes the instance id of a new static member contested.
+    """Marks the instance id of a new static member as contested (see `Roster.contested`).
 
-    The broker may have accepted the member and then replaced the member, and no reply has shown the replacement.
+    The broker may have accepted the member, and another client may then have replaced the member without a reply that
+    shows the replacement.
     """
     if joining.instance_id and not joining.member_id:
         group.roster.contest(joining.instance_id)
@@ -171,7 +172,7 @@ def _apply_late_join(group: Group, event: JoinAccepted, now: float) -> list[Fact
     """
     old = group.roster.predecessor(event.joining.instance_id, event.member_id)
     if old is not None or event.member_id not in group.members:
-        group.pending_joins.discard_description()  # It may contain the member under its previous id.
+        group.pending_joins.discard_description()  # The description may contain the member under its previous id.
     if old is not None and event.member_id not in group.left_member_ids:
         if event.sent_at < group.changed_at or not group.assignments_known:
             group.doubt(now)  # The broker may have executed the join before or after the last observed change.

@@ -88,7 +88,7 @@ def generation_logged(group: Group, event: GenerationLogged, now: float) -> list
 
 
 def _take_generation(group: Group, value: GroupMetadataValue, now: float, *, is_live: bool) -> list[Fact]:
-    """Applies a generation from the log. A generation that is older than the copy's has no effect."""
+    """Applies a generation from the log. The members of a generation that is older than the copy's are ignored."""
     group.logged_state.drop_view()
     converted = group.kind is not GroupKind.CLASSIC
     if converted:

@@ -56,7 +56,7 @@ from group_sidecar.coordinator.state.roster import StaticMembers
 CONSUMER_SESSION_MS = 45_000
 """The default of `group.consumer.session.timeout.ms`. The broker does not report this timeout to KIP-848 clients."""
 _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = LEAVE_GROUP_MEMBER_EPOCH, -2
-"""Member epochs in heartbeats that end a membership. A static member that restarts (-2) stays a member."""
+"""Member epochs with which a heartbeat leaves. With -2, a static member announces a restart, and stays a member."""
 _TIMER_DELAY_SECONDS = 1.0
 """The copy's session timer may expire up to this many seconds after the broker's timer."""
 
@@ -82,7 +82,7 @@ def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
 
 
 def _explain_by_expiry(group: Group, member: Member, departure: Departure) -> None:
-    """Sets an expired session as the cause of a rebalance that began at about the same time without a known cause.
+    """Sets an expired session as a rebalance's cause if no cause is known and both happened at about the same time.
 
     The copy may start a session timer some milliseconds later than the broker, when it sees the reply to a join or to
     a sync. So a heartbeat may show the rebalance before the copy's timer has expired.
@@ -247,7 +247,7 @@ def _departure_of_unknown(
 
 
 def _static_members_of_leaves(group: Group, event: Leaving) -> StaticMembers | None:
-    """Returns the static members by instance id if several members leave, else None. 5,000 searches take a second."""
+    """Returns an index of the static members if several members leave: without it, 5,000 searches take a second."""
     return group.roster.static_members() if len(event.members) > 1 else None
 
 
@@ -373,7 +373,7 @@ def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) ->
 
 
 def _consumer_member_left(group: Group, member_id: str, now: float) -> list[Fact]:
-    """Removes a KIP-848 member that has left, in a group of which the log has no record."""
+    """Removes a KIP-848 member that has left, from a group without records in the log."""
     member = group.members.get(member_id)
     group.drop(member_id, now)
     group.touch(now)
@@ -393,6 +393,6 @@ def metadata_dropped(group: Group, event: MetadataDropped, now: float) -> list[F
 
 
 def requests_crossed(group: Group, event: RequestsCrossed, now: float) -> list[Fact]:
-    """Puts the group in doubt, because the broker may have deleted it and created it again."""
+    """Puts the group in doubt, because the broker may have deleted the group and created it again."""
     group.doubt(now)
     return []

@@ -12,8 +12,8 @@ MAX_IDS = 1_000
 """Maximum number of ids of each kind that are kept for one group. Each check of a join by a policy looks at all these
 ids."""
 MAX_LEFT_MEMBER_IDS = 10_000
-"""Maximum number of ids that are kept of members that left one generation of a group. Each restart of a static member
-adds an id, and so does each issued id that leaves before it is used. A client can do both without end."""
+"""Maximum number of kept ids of members that left during one generation of a group. Each restart of a static member
+adds an id, and so does a LeaveGroup with an issued id that is not used yet. A client can repeat both without end."""
 MAX_ID_LENGTH = 512
 """Maximum characters of a kept id. The broker builds a member id from the client id, which may have 32,767 bytes."""
 

@@ -10,9 +10,10 @@ manager checks both. The two methods combine what other modules know to be missi
 - `log_partitions`: whether the partition that stores a group is read, and how fresh it is
 - `group_cache`: groups for which verification found a difference, and deletions of topics
 
-The log contains all offsets and all state of groups of the newer protocols. The log does not contain what a classic
-group does between two generations. Only the wire shows these changes, and only if every client uses this sidecar. If
-clients may bypass this sidecar, the reason is NOT_EXCLUSIVE, which precedes all other reasons of a group.
+The log contains the offsets of all groups, and the whole state of groups of the newer protocols. The log does not
+contain what a classic group does between two generations. Only the wire shows these changes, and only if every client
+uses this sidecar. If clients may bypass this sidecar, the reason for a question about such changes is NOT_EXCLUSIVE.
+This reason precedes all other reasons of a group.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ from group_sidecar.coordinator.state.log_partitions import FRESH_SECONDS, Partit
 GROUPS_PER_STEP = 500
 """Groups per step of a loop over all groups. A step takes less than a millisecond."""
 LEAST_RETENTION_SECONDS = 60.0
-"""The least time for which a broker keeps the offsets of a group without members (`offsets.retention.minutes`)."""
+"""Seconds for which every broker keeps the offsets of a group without members: `offsets.retention.minutes` is at least
+one minute."""
 _ERRORS = {
     PartitionState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     PartitionState.OWNED: ErrorCode.COORDINATOR_NOT_AVAILABLE,  # The log is not fresh.
@@ -169,9 +171,9 @@ class Confidence:
         return group.fallback_reason(now) or self._log_fallback_reason(group_id, now)
 
     def coordinator_error(self, group_id: str, now: float) -> ErrorCode:
-        """Returns the error that a coordinator with this log would return (Kafka's GroupMetadataManager).
+        """Returns the error that Kafka's GroupMetadataManager would return if it had read the log as far as the copy.
 
-        The result is NONE if the coordinator would answer.
+        The result is NONE if Kafka would return no error.
         """
         partitions = self._cache.partitions
         if partitions.count is None or partitions.is_current(group_id, now):
@@ -215,8 +217,8 @@ class Confidence:
             return FallbackReason.COLD
         if now - partition.fresh_at > FRESH_SECONDS:
             return FallbackReason.STALE
-        # The wire has shown that the group was deleted. The log was read beyond that time and still contains the group,
-        # so a client that bypasses this sidecar may have created the group again.
+        # The wire has shown that the group was deleted. If the log was read beyond that time and still contains the
+        # group, a client that bypasses this sidecar may have created the group again.
         deleted_at = partition.deleted.get(group_id)
         may_exist_again = deleted_at is not None and deleted_at <= partition.fresh_at
         uncertain = may_exist_again or partition.lost_deletions or partition.log.has_partial_batch

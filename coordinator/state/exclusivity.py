@@ -1,8 +1,9 @@
 """Whether all clients reach the broker through this sidecar: the operator's statement, and the evidence against it.
 
 A commit or a new member in `__consumer_offsets` must follow from a request that passed through the sidecar. The record
-may be read before the reply to its request arrives, so an unexplained record is kept until the reply explains the
-record. A request of unknown effect, such as a request whose reply was lost, may explain any record of its group.
+may be read before the reply to its request arrives, so an unexplained record is kept for SETTLE_SECONDS, in which the
+reply may explain it. A request of unknown effect, such as a request whose reply was lost, may explain any record of its
+group.
 """
 
 from collections import OrderedDict
@@ -15,9 +16,9 @@ from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, BoundedTa
 SETTLE_SECONDS = 60.0
 """Seconds after which every request has its reply, or has lost its connection.
 
-60 seconds is the largest default request timeout of any client (`socket.timeout.ms` of librdkafka), the longest session
-of a KIP-848 member by default (`group.consumer.max.session.timeout.ms`), and more than the default of
-`replica.lag.time.max.ms` (30 s)."""
+60 seconds is the largest default request timeout of any client (`socket.timeout.ms` of librdkafka). It is also the
+default of `group.consumer.max.session.timeout.ms`, the longest session of a KIP-848 member. The default of
+`replica.lag.time.max.ms` is shorter: 30 seconds."""
 DOUBT_SECONDS = 600.0
 """After a client has bypassed the sidecar, the operator's statement counts as wrong for this many seconds."""
 MAX_UNEXPLAINED = 10_000

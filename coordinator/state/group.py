@@ -1,12 +1,12 @@
 """One group of the copy, which owns all state of that group. Mirrors Kafka's ClassicGroup.
 
 `Group` consists of parts, each in its own module. The methods of `Group` make the changes that concern several parts.
-Other modules read a group through its properties. Only the rules change a group (`rules.apply`).
+Other modules read a group through its properties. Outside this package, only the rules change a group (`rules.apply`).
 
 The copy observes the broker from outside, so a group has some state that Kafka's own class does not have:
 
-- `pending_joins`: joins without a reply. The joining clients are not members yet. While one of these joins must have
-  started a rebalance, the group *appears* to be preparing a rebalance.
+- `pending_joins`: joins without a reply. The joining client may not be a member yet. If one of these joins must have
+  started a rebalance, `Group.apparent_state` is PreparingRebalance.
 - `Roster.overdue`: members whose sessions must have expired. The broker has most likely removed these members.
 - `completeness`: why the copy's members may differ from the broker's.
 
@@ -70,7 +70,7 @@ class Group:
         logged_state: the last generation in the log, or a KIP-848 group as its records describe it.
         completeness: why `members` may not be all members of the generation.
         leader_term: since when the broker coordinates the group.
-        exclusive: whether every client reaches the broker through this sidecar.
+        exclusive: whether the operator has confirmed that every client reaches the broker through this sidecar.
         kept_when_empty: whether the broker keeps a group without members and increments its generation.
         changes: the number of the last change. A reply that was requested at a lower number may be outdated.
         changed_at: when the group last changed.
@@ -157,7 +157,7 @@ class Group:
 
     @property
     def consumer(self) -> ConsumerGroupView | None:
-        """A group of a newer protocol, as the log describes it; None for a classic group."""
+        """A group of a newer protocol, as the log describes it; None if the log has not shown such a group."""
         return self.logged_state.consumer
 
     @property
@@ -187,7 +187,7 @@ class Group:
 
     @property
     def doubted_until(self) -> float:
-        """Until when a lost request may still change the group."""
+        """Until when a request of unknown outcome may still change the group."""
         return self.completeness.doubted_until
 
     @property
@@ -218,13 +218,13 @@ class Group:
 
     @property
     def waiting_joins_sent_at(self) -> Iterator[float]:
-        """When the joins without a reply were sent that may wait for the next generation."""
+        """The send times of the joins without a reply that may wait for the next generation."""
         return (sent.sent_at for sent in self.joins.values() if self._may_wait(sent))
 
     def _may_wait(self, sent: JoinSent) -> bool:
         """Whether a join may wait for the next generation.
 
-        If the reply to an older join has not come with the last generation, another join has replaced the join.
+        If a join was sent before the last generation began and has no reply, another join has replaced it.
         """
         return sent.joining.will_park and sent.sent_at + LOST_REQUEST_SECONDS >= self.generation_at
 
@@ -264,9 +264,10 @@ class Group:
         self.completeness.begin_generation()
 
     def doubt_unknown_metadata(self) -> None:
-        """Makes the members incomplete if the metadata of any member is unknown. A description contains all metadata.
+        """Makes the members incomplete if the metadata of any member is unknown.
 
-        While the members sync, a description shows the members without their metadata.
+        The broker's description of a Stable group contains the metadata of all members. Descriptions of a group whose
+        members still sync lack the metadata.
         """
         protocol = self.protocol
         if not self.metadata_omitted and any(protocol not in each.protocols for each in self.members.values()):

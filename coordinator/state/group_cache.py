@@ -39,8 +39,8 @@ class GroupCache:
 
     Args:
         exclusive: whether the operator has confirmed that every client reaches the broker through this sidecar.
-        true_hosts: whether replies contain the hosts of the members. If not, they contain the hosts that the broker
-            reports.
+        true_hosts: whether replies contain the addresses from which the requests of members arrive. If not, replies
+            contain the hosts that the broker reports.
         max_groups, max_offsets: how many groups and offsets are kept. `overflowed` counts the groups and offsets that
             were not kept.
 
@@ -48,8 +48,8 @@ class GroupCache:
         max_metadata_chars: how many characters the metadata of all offsets may have.
         metadata: the bound on metadata and assignments of all members.
         groups, offsets: groups and their offsets, by group id.
-        transactions: by producer id, the groups with offsets that are pending in its transaction. Groups whose log is
-            read are not included.
+        transactions: by producer id, the groups with offsets that are pending in the producer's transaction. Groups
+            whose log is read are not included.
         partitions: the partitions of `__consumer_offsets`, and which groups each of them stores.
         unseen_history: groups that may have an unseen history.
         distrusted: groups for which verification found a difference to the broker.
@@ -238,7 +238,7 @@ class GroupCache:
         self.note_removal(now)
 
     def note_removal(self, now: float) -> None:
-        """Notes the removal of a group or of offsets that are not kept. A reply in flight may be outdated."""
+        """Notes the removal of a group, or of offsets that the copy lacks. A reply in flight may be outdated."""
         self._removals, self._removed_at = next(self.ticks), now
 
     def history_ended(self, now: float) -> None:

@@ -27,12 +27,13 @@ class GroupOffsets:
             that time ends the doubt.
         settled_at: only a log that was read up to this time, or a complete reply to a later request, makes the offsets
             complete again. In seconds since the epoch.
-        counted: the number of offsets that are not in the log, and the characters of their metadata, as last counted
-            for the bounds.
+        counted: the number of offsets from the wire, and the characters of their metadata, as last counted for the
+            bounds.
         changes: the number of the last change.
         changed_at: when the offsets last changed.
-        confirmed_at: when the broker last had all of these offsets: when the first of them was committed, when one
-            commit contained all of them, or when a reply did. Without the log, the broker may have removed them since.
+        confirmed_at: the send time of the last request that stored or returned all of these offsets; else that of the
+            first commit. Each offset was at the broker at this time, or was committed later. Without the log, the
+            broker may have removed offsets since.
         epoch: the epoch of `UnreadWrites` whose writes were last applied to these offsets.
     """
 
@@ -54,7 +55,7 @@ class GroupOffsets:
 
     @property
     def size(self) -> tuple[int, int]:
-        """The number of offsets that are not in the log, pending ones included, and their characters of metadata."""
+        """The number of offsets from the wire, pending ones included, and their characters of metadata."""
         return len(
             self.committed.wire_offsets
         ) + self._pending_count, self.committed.metadata_chars + self._pending_metadata_chars

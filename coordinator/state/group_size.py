@@ -20,8 +20,10 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
         )
         return Occupancy(state=group.apparent_state, members=here, certain=group.consumer is not None)
     timely = not group.overdue and now <= group.earliest_timeout(now)
-    replaced = pending.oldest_sent_at < group.generation_at  # Or its reply comes later than those to other members.
-    guessed = group.metadata_omitted and bool(group.joins)  # Only their metadata shows whether they rebalance.
+    # A join from before the generation was replaced by another join, or its reply is late.
+    replaced = pending.oldest_sent_at < group.generation_at
+    # Only the metadata of a join shows whether the join begins a rebalance.
+    guessed = group.metadata_omitted and bool(group.joins)
     doubtful = pending.has_lost_joins or replaced or guessed
     is_certain = exclusive and group.incomplete_reason is None and not doubtful and timely
     description = pending.described_since(group.generation_at, now)
@@ -46,8 +48,8 @@ def _state_since(description: BrokerDescription, group: Group) -> GroupState:
     """Returns the state that the broker described, unless a rebalance has begun since or a lost join may begin one."""
     since = group.rebalance.waiting_since if group.rebalance else NEVER
     begun = group.state is GroupState.PREPARING_REBALANCE and since > description.asked_at
-    # The broker has received earlier joins, and would describe the rebalance that they began. In a group without
-    # members, only the parked joins count, so a join that is still on its way must not be left out.
+    # The broker received earlier joins before it described the group, so the description shows the rebalance that they
+    # began. The size of a group without members consists of its joins, so joins that are still on their way count too.
     arrived_at = NEVER if description.state in _WITHOUT_MEMBERS else description.asked_at - LOST_REQUEST_SECONDS
     joins = any(sent.sent_at >= arrived_at and group.forces_rebalance(sent) for sent in group.joins.values())
     if begun or joins or group.pending_joins.has_lost_joins:

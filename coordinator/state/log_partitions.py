@@ -20,8 +20,8 @@ from group_sidecar.coordinator.state.partition_log import PartitionLog
 DEFAULT_PARTITIONS = 50
 """The default of the broker's `offsets.topic.num.partitions`."""
 FRESH_SECONDS = 3.0
-"""The log is fresh for this many seconds after the sending of the last Fetch that reached its end. Several long polls
-fit into this time."""
+"""The log is fresh for this many seconds after the sidecar has sent the last Fetch that reached the end of the log.
+Several long polls fit into this time."""
 
 
 class PartitionState(StrEnum):
@@ -70,7 +70,8 @@ class Partition:
         coordinator_loaded: whether the broker's own coordinator has loaded the partition, as far as is known.
         ahead_of_log: the groups for which the wire has, or may have, shown newer state than the log.
         deleted: groups whose deletion the wire has shown and the log has not, each with the time of the deletion.
-        loaded_at: when the load of the partition began, or when its broker was last lost.
+        loaded_at: when the load of the partition began, or when the connection to the broker was lost, whichever was
+            later.
         evicted_until: until when evicted deletions matter. The log may lack their tombstones until it has been read
             past this time.
     """
@@ -89,8 +90,9 @@ class Partition:
 
     @property
     def lost_deletions(self) -> bool:
-        """Whether a deletion was evicted whose tombstone the log may still lack. If so, any group may have been
-        deleted.
+        """Whether the copy has evicted a deletion whose tombstone the log may still lack.
+
+        If so, any group may have been deleted.
         """
         return self.fresh_at < self.evicted_until
 
@@ -102,8 +104,8 @@ class PartitionTable:
         count: the number of all partitions; None if it is unknown, or the log cannot be read.
         expected: whether the log will be read as soon as possible. In that case the wire alone is not enough to answer.
         leader_partitions: the partitions that this broker leads, by their numbers.
-        not_coordinated: the groups for which the broker replied NOT_COORDINATOR although their log is read, each with
-            the time of the reply, by the number of the partition. The copy has dropped the log's state of these groups.
+        not_coordinated: by partition number and group id, the time at which the broker replied NOT_COORDINATOR although
+            the group's log is read. The copy has dropped the log's state of these groups.
     """
 
     def __init__(self) -> None:
@@ -190,7 +192,7 @@ class PartitionTable:
         return NEVER if partition is None else partition.leader_term.began_at
 
     def awaits_load(self, group_id: str) -> bool:
-        """Whether the log of a group may have to be read to its end yet.
+        """Whether the log of a group may not have been read to its end yet.
 
         This includes partitions that this broker is not known to lead, because the broker may just have become their
         leader.

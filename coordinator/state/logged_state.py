@@ -10,7 +10,7 @@ class LoggedState:
 
     Attributes:
         logged_metadata: the raw metadata of the last generation in the log; None if the log has no generation.
-        consumer: a group of a newer protocol, as the log describes it; None for a classic group.
+        consumer: a group of a newer protocol, as the log describes it; None if the log has not shown such a group.
     """
 
     def __init__(self) -> None:

@@ -32,13 +32,13 @@ class Member:
     """A member of a group.
 
     Attributes:
-        since: when the member was first seen in the group. A static member keeps this time when it joins again
-            under another id.
+        since: when the member was first seen in the group. A static member that joins again under another id keeps
+            this time, unless its session may have expired.
         true_host: the host that the member's requests come from; empty until a request was seen.
         broker_host: the host that the broker reports, which is the sidecar's; empty until the broker has reported one.
         principal: the user of the member's last request, as Kafka writes it; empty if it is not known.
-        certain: whether the broker has the member under the same client id. The broker keeps the old client id of a
-            static member that joins again (KIP-345), unless the member's session had expired.
+        certain: whether the broker certainly has the same client id for the member as the copy. The broker keeps the
+            old client id of a static member that joins again (KIP-345), unless the member's session had expired.
         session_timeout_ms: the session timeout; None if the member's join was not seen.
         protocols: metadata by protocol, in the order of the member's join.
         seen_at: when the request was sent that last reset the member's session timer.
@@ -169,7 +169,7 @@ class Member:
     def timeout_at(self, began_at: float) -> float:
         """Returns when the session must have expired or when the sync deadline ends, whichever is earlier.
 
-        `began_at`: when the broker loaded the group and began sessions.
+        `began_at`: when the broker loaded the group and began the sessions of its members.
         """
         last_seen_at = max(self.seen_at, self.since, began_at)
         return min(last_seen_at + (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000, self.sync_by)

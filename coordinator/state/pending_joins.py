@@ -128,7 +128,7 @@ class PendingJoins:
             del self._joining_member_ids[member_id]
 
     def forget(self, member_id: str) -> None:
-        """Forgets the joins of a member that the broker does not have."""
+        """Forgets the lost joins of a member that the broker does not have, and drops it from `unlogged_members`."""
         if self._lost_joins and member_id:
             for join_key in self._lost_joins_of(member_id):
                 del self._lost_joins[join_key]
@@ -148,7 +148,7 @@ class PendingJoins:
         self._lost_joins_expire_at = until + NEW_MEMBER_JOIN_TIMEOUT_SECONDS
 
     def discard_description(self) -> None:
-        """Drops the last description by the broker, because a member has left since."""
+        """Drops the last description by the broker, because the members have changed since."""
         self._description = None
 
     def begin_generation(self, now: float) -> None:
@@ -160,7 +160,7 @@ class PendingJoins:
         self._unknown_joins, self._new_member_ids, self._description = 0, frozenset(), None
 
     def apply_description(self, event: GroupDescribed, before: Set[str], now: float, *, roster_complete: bool) -> None:
-        """Decides with the broker's description which lost joins have become members.
+        """Uses the broker's description to decide which lost joins have become members.
 
         `before`: the members that were known before the description. `roster_complete`: whether `before` had all
         members of the last generation.
@@ -267,12 +267,12 @@ class PendingJoins:
 
     @property
     def oldest_sent_at(self) -> float:
-        """When the oldest join without a reply was sent that may be parked; FOREVER if there is none."""
+        """The send time of the oldest join without a reply that may be parked; FOREVER if there is none."""
         return next((sent.sent_at for sent in self.sent.values() if sent.joining.will_park), FOREVER)
 
     @property
     def new_members(self) -> frozenset[str]:
-        """The tokens of joins without a reply and without a member id, whose members a description may lack."""
+        """The tokens of joins that have neither a reply nor a member id. A description may lack their members."""
         return frozenset(
             token for token, sent in self.sent.items() if sent.joining.will_park and not sent.joining.member_id
         )

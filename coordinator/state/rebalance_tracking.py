@@ -20,7 +20,8 @@ class RebalanceTracking:
         last_rebalance_at: when the last rebalance ended; None before the first observed rebalance.
         expected_cause: the expected cause of the next rebalance of a KIP-848 group; None if unknown. The log has not
             shown that rebalance yet.
-        previous_assignments: the assignments before the rebalance, by instance or member id; None without a rebalance.
+        previous_assignments: the assignments before the rebalance, by instance or member id; None without a rebalance,
+            or if these assignments are not known.
         joined_since_rebalance, left_since_rebalance: ids of the members that joined and left since the last rebalance.
     """
 

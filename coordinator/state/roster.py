@@ -244,7 +244,7 @@ class Roster:
         self.pending_leaves.pop(member_id, None)
 
     def contest(self, instance_id: str, static: StaticMembers | None = None) -> None:
-        """Notes that a member which the copy never had may have used this instance id.
+        """Notes that a member unknown to the copy may have used this instance id.
 
         The known member with this instance id is no longer certain. `static` may have the static members by instance
         id, for a faster search.

@@ -50,7 +50,7 @@ class UnseenHistory:
         """Noted groups that the broker may have and whose state the copy does not keep."""
         self._elsewhere: dict[str, None] = {}
         self._unlisted: dict[str, None] = {}
-        """Noted groups of which only a listing shows whether the broker has them."""
+        """Noted groups for which only a listing shows whether the broker has them."""
         self._listed: set[str] = set()
         """The groups in the broker's last listing that was adopted."""
         self._listed_bytes, self._listed_note_number = 0, 0
@@ -142,7 +142,7 @@ class UnseenHistory:
         return self._others_until if unseen_group is None else unseen_group.until
 
     def end(self, group_id: str) -> None:
-        """Ends the unseen history of a group, because the broker has no such group any more."""
+        """Ends the unseen history of a group. The broker has no such group any more, or the log shows the group."""
         self._unseen.pop(group_id)
         self._drop(group_id)
         if group_id in self._listed:

@@ -1,4 +1,4 @@
-"""One request with its reply, and the events of errors and accepted requests, which several APIs share."""
+"""The class of exchanges, and the events of errors and of accepted requests, which several APIs share."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from group_sidecar.coordinator.model.events import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """A request, and what the sidecar knew when it sent the request to the broker.
+    """A request, and what the sidecar knew when it sent the request to the broker. Callers pass the reply separately.
 
     Attributes:
         request: the decoded request.

@@ -205,7 +205,7 @@ def _learned(
 ) -> OffsetsLearned:
     offsets: dict[TopicPartition, CommittedOffset] = {}
     absent: list[TopicPartition] = []
-    committed_only = complete  # A reply for all topics has committed offsets only, so a client has committed -1.
+    committed_only = complete  # A reply for all topics has only committed offsets, so an offset of -1 is a commit.
     for topic in topics:
         name = topic.name or exchange.names.get(topic.topic_id)
         for p in topic.partitions:

@@ -66,7 +66,7 @@ def observed() -> GroupMetadataManager:
 
 
 def test_consumer_group_beyond_bound_is_not_denied() -> None:
-    """DescribeGroups reports a KIP-848 group as Dead. So its reply does not show that such a group is missing."""
+    """A description as Dead does not show that a group is missing, because KIP-848 groups are described as Dead too."""
     reader = Reader(exclusive=True, max_groups=1)
     reader.read(offset(0, 5, "kept"), at=1)
     reader.read(*NEW_GROUP, at=2)
@@ -144,7 +144,7 @@ def test_change_of_classic_member_waits_for_log(event: Event) -> None:
 def test_newer_group_without_log_is_not_denied(is_listed: bool) -> None:
     """Without the log, a group that exists at the start or that sends unread heartbeats is not denied.
 
-    DescribeGroups reports a group of a newer protocol as Dead. Its offsets must not seem to be missing.
+    DescribeGroups reports a group of a newer protocol as Dead. The offsets of such a group must not seem to be missing.
     """
     manager = GroupMetadataManager(exclusive=True)
     manager.set_existing_groups(("g",) if is_listed else ())

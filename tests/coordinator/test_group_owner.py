@@ -26,7 +26,7 @@ OWNED = {
 }
 """The classes whose attributes only `coordinator/state/` may change, by module."""
 OTHERS = frozenset({"self", "partition", "log"})
-"""Names of variables that never hold a group or a part of a group. Their attributes have the same names."""
+"""Names of variables that never hold a group or a part of a group, but whose attributes have the same names."""
 MUTATORS = frozenset(
     {"add", "append", "clear", "difference_update", "discard", "extend", "insert", "intersection_update", "pop"}
     | {"popitem", "remove", "setdefault", "symmetric_difference_update", "update"}

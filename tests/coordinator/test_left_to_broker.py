@@ -130,7 +130,7 @@ def test_consumer_group_created_again() -> None:
 
 @pytest.mark.parametrize("seen", [member_seen("m", 4.9), heartbeat(changes=False, at=4.9)], ids=["classic", "KIP-848"])
 def test_overtaken_reply_brings_no_group_back(seen: Event) -> None:
-    """A reply to a request that was sent before the one with NOT_COORDINATOR does not bring the group back."""
+    """If a request was sent before the one that got NOT_COORDINATOR, its reply does not bring the group back."""
     reader = Reader(load=[with_member(3), offset(0, 5)])
     facts = reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=5)], 6)
     facts += reader.manager.apply([seen], 6.1)

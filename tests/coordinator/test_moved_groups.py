@@ -91,7 +91,7 @@ def test_regained_partition_counts_as_move(epoch: int) -> None:
     ("first", "epoch", "after", "expected"),
     [
         (None, 0, SOON, REJOINED),  # The partition had no leader before this broker.
-        (0, 0, SOON, REJOINED),  # The copy did not know of its leadership yet.
+        (0, 0, SOON, REJOINED),  # The copy did not know yet that this broker leads the partition.
         (None, 3, SOON, UNKNOWN),
         (3, 3, SOON, UNKNOWN),
         (None, -1, SOON, UNKNOWN),
@@ -300,7 +300,7 @@ def test_new_partitions_beat_moved_cause(epoch: int) -> None:
 
 
 def test_first_member_after_move_sees_no_new_partitions() -> None:
-    """The first member of an Empty group gets all partitions, which says nothing about the topics."""
+    """The first member of an Empty group gets all partitions. This does not show that topics have new partitions."""
     copy = found(leader_epoch=4)
     take_over(copy)
     copy.log_says(generation(1))

@@ -111,7 +111,7 @@ def _metadata(world: World) -> dict[str, bytes]:
 
 
 def test_metadata_of_unseen_join() -> None:
-    """A sidecar that starts between a member's join with new metadata and its sync gets them from the log (seed 44)."""
+    """A sidecar that starts between a join and the member's sync gets the new metadata from the log (seed 44)."""
     world = World(Broker())
     world.read_log()
     member = Client(world, "a", "g")

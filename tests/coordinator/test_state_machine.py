@@ -81,7 +81,10 @@ class Copy(RuleBasedStateMachine):
         self.admins = [self.world.connect(), self.world.connect()]
 
     def read_log(self) -> None:
-        """Begins to read the log. The copy judges it from its first end on, because the broker always led it."""
+        """Begins to read the log. The copy judges records as soon as the log has been read to its end once.
+
+        The product waits, because older records may be from a previous leader. This broker has always been the leader.
+        """
         self.world.read_log(eager=self.eager)
         for _, partition in self.world.manager.log.partitions:
             partition.loaded_at = NEVER

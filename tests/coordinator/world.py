@@ -263,7 +263,7 @@ class World:
         return self.manager.view(group_id, self.now())
 
     def awaiting(self, group_id: str = "g") -> frozenset[str]:
-        """Returns the member ids of the joins that the copy counts as parked; a request's token in place of no id."""
+        """Returns the member ids of the joins that the copy counts as parked, or the tokens of joins without an id."""
         return self.manager.group_metadata_cache[group_id].parked_ids
 
     def lacking(self, group_id: str = "g") -> tuple[FallbackReason | None, FallbackReason | None]:

@@ -4,7 +4,7 @@ An input is a script (`session_scripts`). It runs three times: with a dispatcher
 dispatcher, and with the real dispatcher and every chunk cut into pieces.
 
 - No exception is raised and no error is logged. The sidecar only logs a handler's exception.
-- If everything passes, each side gets the first bytes of those that the other side sent. The session holds the rest.
+- If everything passes, each side gets a prefix of the bytes that the other side sent. The session holds the rest.
 - The broker gets only requests of the client, in their order, and marked requests of the sidecar.
 - Replies leave in the order of the requests.
 - The sizes of chunks do not change the bytes that leave the session.

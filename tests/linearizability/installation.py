@@ -37,7 +37,7 @@ PROPERTIES = {
     "offsets.topic.num.partitions": str(LOG_PARTITIONS),
     "min.insync.replicas": "2",
     "transaction.state.log.min.isr": "2",
-    # Another broker replaces a broker that is paused for longer.
+    # If a broker is paused for longer than this, another broker takes over its partitions.
     "broker.session.timeout.ms": "5000",
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "5000",

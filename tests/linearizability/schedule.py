@@ -67,8 +67,8 @@ def schedule(seed: int, seconds: float | None, kinds: Sequence[str] = KINDS) -> 
         seconds: the time by which the last node must have recovered; None if each kind happens once.
         kinds: the kinds of faults.
 
-    Each kind occurs equally often. At most one broker at a time is killed or paused, because a partition needs two of
-    its three replicas for writes. Faults of one node do not overlap.
+    Each kind occurs once before any kind occurs again. At most one broker at a time is killed or paused, because a
+    partition needs two of its three replicas for writes. Faults of one node do not overlap.
     """
     random = Random(f"faults-{seed}")
     faults: list[Fault] = []

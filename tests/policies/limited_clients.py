@@ -186,7 +186,8 @@ class LimitedWorld(World):
             ways[_way(exchange)] = (*ways.get(_way(exchange), ()), exchange)
         if start.might_refuse(request, ways, count(1)) or self.broker.refuses(request):
             return True
-        # A broker that delays first rebalances may not have handled requests yet whose replies are undelivered here.
+        # A broker that delays first rebalances is slower. It may not have handled these requests yet, although this
+        # broker has replied and the replies are not delivered.
         return self._hasty and any(handled.exchange.token not in self._delivered for handled in self._history)
 
     def _still_lost(self) -> list[Exchange]:

@@ -55,7 +55,7 @@ class World:
         return {group: GroupView(group_id=group, offsets=offsets) for group, offsets in self.offsets.items()}
 
     def check(self, request: OffsetFetchRequest, version: int) -> None:
-        """Asserts that the updated kept reply equals a newly built reply."""
+        """Asserts that a reply from kept parts equals a newly built reply."""
         kept = self.kept.setdefault((request, version), EncodedFetch(request, version))
         body = kept.encode(self.views(), self.names)
         reply = group_replies.offset_fetch(request, version, self.views(), self.names)

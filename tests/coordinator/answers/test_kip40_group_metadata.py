@@ -116,7 +116,7 @@ def test_group_id_not_found_is_dead() -> None:
 
 @pytest.mark.parametrize(("state", "error", "as_told"), [("", 30, 30), ("Stable", 15, 15), ("Reconciling", 0, 15)])
 def test_unknown_state_becomes_error(state: str, error: int, as_told: int) -> None:
-    """Any other error is reported as this error, and an unknown state as COORDINATOR_NOT_AVAILABLE."""
+    """The reply has the error of the description, or COORDINATOR_NOT_AVAILABLE if the state is unknown."""
     assert kip40_group_metadata(described(state, error, m1=b"a"), KNOWN, HERE, with_members=True) == kip40_error(
         "g", as_told, HERE
     )
@@ -134,8 +134,8 @@ def a_group(state: GroupState, *, generation: int = 5, stable: bool = True, past
 
 
 def test_known_generation_of_stable_group() -> None:
-    """known_generation returns the generation and leader of a stable group if the copy matches the description before
-    and after.
+    """known_generation returns the generation and leader of a stable group if the copy had the described members before
+    the broker was asked.
     """
     now = view(m1=b"a", m2=b"b")
     assert known_generation(described(m1=b"a", m2=b"b"), now, None, now) == KnownGeneration(generation=5, leader="m1")

@@ -1,4 +1,4 @@
-"""Without the log, the copy follows KIP-848 groups, but it answers no questions about them. They may become classic."""
+"""Without the log, the copy follows KIP-848 groups, which may become classic, but answers no question about them."""
 
 from typing import Any
 
@@ -86,9 +86,7 @@ class Copy:
 
 
 def test_consumer_member_joins_and_leaves() -> None:
-    """A consumer group member joins, stays, leaves and rejoins under the same id, and the group always falls back for
-    VERSION.
-    """
+    """A consumer group member joins, stays, leaves and rejoins under the same id. The fallback reason stays VERSION."""
     copy = Copy()
     (joined,) = copy.beat()
     assert isinstance(joined, MemberJoined)
@@ -125,7 +123,7 @@ def test_consumer_expiry_causes_no_rebalance() -> None:
 
 
 def test_unknown_member_is_removed() -> None:
-    """UNKNOWN_MEMBER_ID for a consumer group member removes this member; the last removal empties the group."""
+    """UNKNOWN_MEMBER_ID for a consumer group member removes this member. Without members, the group is Empty."""
     copy = Copy()
     copy.beat("a")
     copy.beat("b")

@@ -235,7 +235,7 @@ def test_loading_log_answers_nothing() -> None:
 
 
 def test_stale_log_falls_back() -> None:
-    """A log not read for more than FRESH_SECONDS falls back as STALE until the next read."""
+    """If the log was not read for more than FRESH_SECONDS, the fallback reason is STALE until the next read."""
     reader = Reader(load=[offset(0, 5)])
     assert reader.offsets(FRESH_SECONDS) == {T0: 5}
     assert reader.offsets(FRESH_SECONDS + 1) is FallbackReason.STALE
@@ -467,7 +467,7 @@ def test_unread_write_waits_for_log() -> None:
 
 
 def test_moved_group_is_forgotten() -> None:
-    """A group whose partition was resigned is removed and answers COLD."""
+    """A group whose partition was resigned is removed, and the fallback reason is COLD."""
     reader = Reader(load=[offset(0, 5)])
     reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=1)], 1)
     reader.follower.resign(0, 4, 1)
@@ -521,7 +521,7 @@ MEMBER_SIGNS: tuple[Event, ...] = (
     member_seen("m", 5),
     OffsetsStored(group_id="g", sent_at=5, offsets={T1: CommittedOffset(1, 1, "", 5)}),
 )
-"""What shows that the broker coordinates a removed group again."""
+"""Events that show that the broker coordinates a removed group again."""
 
 
 @pytest.mark.parametrize("exclusive", [False, True], ids=["default", "exclusive"])
@@ -616,7 +616,7 @@ def test_next_generation_of_returned_group_is_new() -> None:
 
 @pytest.mark.parametrize("recreated", [True, False], ids=["created again", "moved"])
 def test_new_generation_of_unknown_group_is_new(recreated: bool) -> None:
-    """The first generation that follows while the copy lacks the group is a rebalance."""
+    """If NOT_COORDINATOR has removed a group and no request has brought it back, its next generation is a rebalance."""
     reader = Reader(load=[with_member(3), offset(0, 5)])
     moved(reader)
     reader.append(*([gone(), offset(0, None)] if recreated else []), with_member(1 if recreated else 4))
@@ -625,8 +625,8 @@ def test_new_generation_of_unknown_group_is_new(recreated: bool) -> None:
 
 
 def test_loaded_groups_have_generation() -> None:
-    """Loaded groups are Empty with the logged generation and type, and fall back as NOT_EXCLUSIVE unless the copy is
-    exclusive.
+    """Loaded groups are Empty with the logged generation and type. Their fallback reason is NOT_EXCLUSIVE, unless the
+    copy is exclusive.
     """
     reader = Reader(load=[generation(4), offset(0, 5, "simple")])
     view = reader.manager.view("g", 1)
@@ -636,7 +636,7 @@ def test_loaded_groups_have_generation() -> None:
 
 
 def test_exclusive_copy_doubts_loaded_groups() -> None:
-    """An exclusive copy has the broker asked about a group from the load, and not about a group that appears later."""
+    """An exclusive copy needs the broker's description of a loaded group, but not of a group that appears later."""
     reader = Reader(exclusive=True, load=[generation(4), offset(0, 5)])
     assert (reader.manager.view("g", 1).fallback_reason, in_doubt(reader.manager)) == (FallbackReason.IN_DOUBT, ["g"])
     reader.read(generation(1, "new"), at=2)
@@ -754,7 +754,7 @@ def test_deleted_group_waits_for_tombstones(tombstone: Entry) -> None:
 
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_commit_stays_after_group_deletion(exclusive: bool) -> None:
-    """A commit after a group deletion stays visible while the log is held back, and counts after the log is read."""
+    """A commit after a group deletion is visible before the tombstones are read, and is certain afterwards."""
     reader = Reader(exclusive=exclusive, load=[offset(0, 5)])
     reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0)], 1.0)
     reader.stored(1.2, 1.3, p1=6)
@@ -919,7 +919,7 @@ def test_lost_connection_makes_partitions_cold() -> None:
 
 
 def test_failed_partition_falls_back() -> None:
-    """A failed partition answers COLD and keeps its reason."""
+    """Groups of a failed partition have the fallback reason COLD, and the partition keeps its own reason."""
     reader = Reader(load=[offset(0, 5)])
     reader.follower.fail(0, "damaged", 1)
     assert reader.follower.partitions.states == {0: PartitionState.FAILED}
@@ -999,7 +999,7 @@ def heartbeat(
 
 
 def test_consumer_group_is_answered_from_log() -> None:
-    """The log alone answers for a consumer group and its offsets, and an unknown group falls back as NOT_EXCLUSIVE,
+    """The log alone is enough to answer for a consumer group and its offsets. An unknown group is NOT_EXCLUSIVE,
     because a classic join may be in flight.
     """
     reader = Reader(load=[*new_group(), offset(0, 5)])
@@ -1231,7 +1231,7 @@ def test_members_keep_described_order() -> None:
 
 
 def test_overtaken_commit_is_in_doubt() -> None:
-    """A commit sent after a deletion and acknowledged after it makes the group IN_DOUBT until the log is read."""
+    """A commit that was sent before the reply to a deletion arrived makes the group IN_DOUBT until the log is read."""
     reader = Reader(exclusive=True)
     reader.manager.apply([GroupDeleted(group_id="g", sent_at=1.0)], 1.2)
     reader.stored(1.1, 1.3, t0=5)

@@ -342,7 +342,7 @@ def described_twice(reader: Reader, *, between: Callable[[float], object]) -> li
 
 
 def test_silent_members_are_counted() -> None:
-    """Without a sign of life, both members of the next tests are reported."""
+    """If none of their requests passed the sidecar, both members of the next tests are reported."""
     reader = judged(generation(1, "a", "b"))
     assert len(described_twice(reader, between=lambda at: None)) == 2
 
@@ -427,7 +427,7 @@ def test_passing_consumer_member_is_not_counted(reply_first: bool) -> None:
 
 
 def test_vanished_consumer_member_is_not_counted() -> None:
-    """A member whose only heartbeat lost its reply is not reported: it is gone or the lost heartbeat explains it."""
+    """A member that has left before it is judged is not reported: the reply to its only heartbeat may be lost."""
     reader = judged(*new_group())
     reader.read(*second_member(), at=62)
     reader.read(*((key, None) for key, _ in Records().member("b").current("b", 8).target("b").records.items()), at=100)

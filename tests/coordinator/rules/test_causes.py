@@ -264,7 +264,7 @@ def test_slowest_joiner(world: World, slow: str) -> None:
 
 
 def test_rebalance_ends_before_next_begins(world: World) -> None:
-    """A rebalance completes before the next rebalance starts, also if the next join is sent before."""
+    """A rebalance completes before the next one starts, even if the next one's first join is sent before that."""
     a, b, c = (member(world, name) for name in "abc")
     stable(world, a)
     for _ in range(2):

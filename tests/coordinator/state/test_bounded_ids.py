@@ -128,7 +128,7 @@ def asked_again(manager: GroupMetadataManager, at: float) -> FallbackReason | No
 
 
 def test_left_unused_ids_are_bounded() -> None:
-    """At most MAX_LEFT_MEMBER_IDS departed ids are kept, and above this limit, descriptions count only after
+    """At most MAX_LEFT_MEMBER_IDS ids of former members are kept. Beyond this limit, a description counts only after
     LOST_REQUEST_SECONDS.
     """
     manager = knowing_nothing()
@@ -146,7 +146,7 @@ def test_left_unused_ids_are_bounded() -> None:
 
 
 def test_long_left_id_is_not_kept() -> None:
-    """A departed id longer than MAX_ID_LENGTH is not kept and delays the settling of the group."""
+    """A former id longer than MAX_ID_LENGTH is not kept, so the group is in doubt for LOST_REQUEST_SECONDS."""
     manager = knowing_nothing()
     issue(manager, range(1))
     leave(manager, ["x" * MAX_ID_LENGTH, "x" * (MAX_ID_LENGTH + 1)])
@@ -172,8 +172,8 @@ def restart(manager: GroupMetadataManager, group: Group, number: int) -> None:
 
 
 def test_restarting_static_member_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The former ids of a static member that restarts often are bounded, and an overflow delays the settling of the
-    group.
+    """The former ids of a static member that restarts often are bounded. Beyond the bound, the group is in doubt for
+    LOST_REQUEST_SECONDS.
     """
     monkeypatch.setattr("group_sidecar.coordinator.state.roster.MAX_LEFT_MEMBER_IDS", 3)
     manager = knowing_nothing()

@@ -27,7 +27,7 @@ def window(logged: dict[tuple[str, int], int] | None, seen: dict[tuple[str, int]
 
 @given(logged=st.none() | st.dictionaries(partitions, numbers), seen=st.dictionaries(partitions, numbers))
 def test_snapshot_matches_offsets(logged: dict[tuple[str, int], int] | None, seen: dict[tuple[str, int], int]) -> None:
-    """A snapshot returns the same offsets, epochs and times as the live offsets, in each of its forms."""
+    """Each method of a snapshot returns the same offsets, epochs and times as the live offsets."""
     offsets = window(logged, seen)
     wanted = {partition: committed for partition, committed in offsets.items() if committed.offset >= 0}
     read = offsets.snapshot()

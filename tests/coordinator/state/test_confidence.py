@@ -73,7 +73,7 @@ def test_not_exclusive_precedes_other_reasons(reads_log: bool) -> None:
 
 @pytest.mark.parametrize(("exclusive", "reason"), [(True, FallbackReason.COLD), (False, FallbackReason.NOT_EXCLUSIVE)])
 def test_shared_clients_make_exclusive_copy_cold(exclusive: bool, reason: FallbackReason) -> None:
-    """While another sidecar forwards requests too, an exclusive copy is COLD, and another copy keeps its reason."""
+    """While another sidecar forwards requests too, an exclusive copy is COLD, and any other copy NOT_EXCLUSIVE."""
     world = World(Broker(), exclusive=exclusive)
     client = Client(world, "a", "g")
     world.gather(client)

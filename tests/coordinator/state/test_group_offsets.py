@@ -174,7 +174,7 @@ def test_commit_and_deletion_may_cross() -> None:
 
 
 def test_committed_minus_one_looks_absent() -> None:
-    """A reply about a partition does not end a doubt about a commit of -1, because it equals one without a commit."""
+    """A reply about a partition does not end a doubt about a commit of -1: without a commit, the reply is the same."""
     manager = copy()
     manager.apply([stored(1, 2, p0=-1, p1=5)], 2)
     manager.apply([learned(manager, 3, whole=False, p0=-1, p1=-1)], 4)

@@ -66,7 +66,7 @@ def stable(world: World, *clients: Client) -> None:
 
 
 def test_first_member(world: World) -> None:
-    """The first member's join reserves a group, its accepted join makes a generation, and its sync makes the group
+    """The first issued id makes the group Empty, the accepted join begins a generation, and the sync makes the group
     Stable.
     """
     client = Client(world, "a", "g")

@@ -96,8 +96,8 @@ def test_reply_without_client_keeps_principal(world: World) -> None:
 
 
 def test_equal_principals_share_one_text(world: World) -> None:
-    """A member keeps the string object of its last request, so that a user's members share one, without a change of the
-    group.
+    """A member keeps the string object of its last request, so that all members of a user share one object. The group
+    does not count as changed.
     """
     a, b = Client(world, "a", "g"), Client(world, "b", "g")
     world.gather(a, b)

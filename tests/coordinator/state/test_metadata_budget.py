@@ -50,7 +50,7 @@ def table_bytes(manager: GroupMetadataManager, name: str) -> int:
 
 
 def test_offset_metadata_is_bounded_in_bytes() -> None:
-    """Offsets whose metadata exceeds TABLE_BYTES are not kept, and their groups fall back as COLD."""
+    """Offsets whose metadata exceeds TABLE_BYTES are not kept, and the fallback reason of their groups is COLD."""
     manager = copy()
     manager.apply([stored(1, range(1), 10, "h")], 1)
     for first in range(0, ENOUGH + 1000, 500):

@@ -177,7 +177,7 @@ def test_lost_member_join(world: World) -> None:
 
 @pytest.mark.parametrize("version", [2, 9])
 def test_lost_join_may_have_made_group(world: World, version: int) -> None:
-    """A lost join of a new group makes the group and the list incomplete and lists no group."""
+    """A lost join of a new group makes the group and the list incomplete. The list does not contain the group."""
     a = Client(world, "a", "g", version=version)
     a.join()
     a.reconnect()

@@ -527,7 +527,7 @@ def test_consumer_heartbeat_fails(error: int, kind: list[type]) -> None:
     assert kinds(consumer_beat(error, None)) == kind
 
 
-# Groups that are not answered for.
+# Lost replies.
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_commit_is_refused(error: int, further: list[AnyEvent]) -> None:
 
 
 def test_some_partitions_are_refused() -> None:
-    """A partly refused commit stores the accepted offsets, reports the refused ones and counts as a sign of life."""
+    """A partly refused commit stores the accepted offsets, reports the refused ones, and shows the member as alive."""
     events = events_of(commit(0, 1, 2, generation=4, member_id="m"), committed(p0=12, p1=0, p2=3), 7)
     assert events[0] == stored(1, refused=((3, 1), (12, 1)))
     assert isinstance(events[1], MemberSeen)
