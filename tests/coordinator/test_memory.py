@@ -118,6 +118,7 @@ def test_deleted_groups_leave_nothing(exclusive: bool, reads_log: bool) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_million_groups_take_no_memory(exclusive: bool) -> None:
     """The resident memory does not grow while a million groups are created and deleted."""
