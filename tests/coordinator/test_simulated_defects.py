@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.offset_commit import (
@@ -212,6 +214,29 @@ def test_late_record_of_described_group() -> None:
     world.describe()
     world.tail.catch_up(world.now())
     assert world.view().fallback_reason is not None
+
+
+@pytest.mark.parametrize("in_log", [True, False])
+def test_lost_join_outlasts_generation_found(in_log: bool) -> None:
+    """A lost join counts although the log or a commit shows a generation afterwards. It may be older (seed 99)."""
+    world = World(Broker())
+    world.read_log()
+    members = [Client(world, name, "g") for name in "ab"]
+    world.gather(*members)
+    world.manager.forget_group_state("g", world.now())
+    new = Client(world, "c", "g", version=2)
+    new.join()
+    world.handle(new.connection)
+    new.reconnect()
+    world.pass_time(2.0)
+    if in_log:
+        world.tail.catch_up(world.now())
+    else:
+        members[0].commit(0, 5)
+        world.settle()
+    world.describe()
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.state, len(occupancy.members), occupancy.parked) == (GroupState.PREPARING_REBALANCE, 3, 1)
 
 
 def test_uncertain_member_needs_description() -> None:
