@@ -5,6 +5,9 @@ from group_sidecar.coordinator.model.views import GroupKind, GroupState, Occupan
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.pending_joins import BrokerDescription
 
+SETTLED = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
+"""States in which all members count, and not only those whose joins are parked."""
+
 
 def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
     """Returns the members and joins that count towards a group's size.
@@ -23,9 +26,11 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
     description = pending.described_since(group.generation_at, now)
     # Lost joins may have begun a rebalance, in which known members have no priority over new members.
     state = GroupState.PREPARING_REBALANCE if pending.has_lost_joins else group.apparent_state
-    members = frozenset(group.members)
+    members, may_be_settled = frozenset(group.members), False
     if description is not None and not is_certain:
         state, members = _state_since(description, group), description.members
+        if state is GroupState.PREPARING_REBALANCE and description.state in SETTLED and pending.has_lost_joins:
+            may_be_settled = not _has_begun(description, group)
     certain = is_certain or description is not None
     # The broker rejects joins with unknown member ids, for instance of clients that still use ids of a removed group.
     unknown = pending.parked_unknown(members, group.pending) if certain else 0
@@ -35,13 +40,19 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
         parked=pending.parked - unknown,
         is_parked=pending.is_parked,
         certain=certain,
+        may_be_settled=may_be_settled,
     )
 
 
 def _state_since(description: BrokerDescription, group: Group) -> GroupState:
     """Returns the state that the broker described, unless a rebalance has begun since or a lost join may begin one."""
-    since = group.rebalance.waiting_since if group.rebalance else NEVER
-    begun = group.state is GroupState.PREPARING_REBALANCE and since > description.asked_at
-    if begun or group.rebalancing_join or group.pending_joins.has_lost_joins:
+    if _has_begun(description, group) or group.pending_joins.has_lost_joins:
         return GroupState.PREPARING_REBALANCE
     return description.state
+
+
+def _has_begun(description: BrokerDescription, group: Group) -> bool:
+    """Whether a rebalance must have begun since the description."""
+    since = group.rebalance.waiting_since if group.rebalance else NEVER
+    begun = group.state is GroupState.PREPARING_REBALANCE and since > description.asked_at
+    return begun or group.rebalancing_join is not None

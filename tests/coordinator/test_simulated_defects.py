@@ -19,6 +19,7 @@ from group_sidecar.codecs.messages.offset_delete import (
 )
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.coordinator.model.views import GroupState
 from tests.coordinator.model import Broker
 from tests.coordinator.world import REBALANCE_MS, SESSION_MS, Client, Connection, World
@@ -237,6 +238,26 @@ def test_lost_join_outlasts_generation_found(in_log: bool) -> None:
     world.describe()
     occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
     assert (occupancy.state, len(occupancy.members), occupancy.parked) == (GroupState.PREPARING_REBALANCE, 3, 1)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_lost_join_may_begin_no_rebalance(arrives: bool) -> None:
+    """A stable group with a lost join may rebalance or not, until the join must have arrived (seeds 99 and 100)."""
+    world = World(Broker())
+    member = Client(world, "a", "g")
+    world.gather(member)
+    member.metadata = b"new"
+    member.join()
+    member.reconnect()
+    world.describe()
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.state, occupancy.parked) == (GroupState.PREPARING_REBALANCE, 1)
+    assert occupancy.may_be_settled
+    if arrives:
+        world.handle_lost(0)
+    world.pass_time(LOST_REQUEST_SECONDS)
+    world.describe()
+    assert not world.manager.view_with_occupancy("g", world.now()).occupancy.may_be_settled
 
 
 def test_uncertain_member_needs_description() -> None:
