@@ -153,7 +153,7 @@ class GroupMaxSize(Policy):
         if group.kind is GroupKind.CONSUMER:
             return self._judge_size(limit, caller, group, self.settings.error_code)
         if occupancy.state is GroupState.PREPARING_REBALANCE:
-            if occupancy.is_parked(caller):
+            if occupancy.is_parked(caller, request.group_instance_id):
                 return ALLOW
             if occupancy.may_be_settled:
                 # The broker may never receive the lost joins. Then the members count, as in a stable group.

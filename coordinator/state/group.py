@@ -214,11 +214,24 @@ class Group:
     @property
     def rebalancing_join(self) -> JoinSent | None:
         """The first join without a reply that must have started a rebalance; None if there is none."""
-        return next((sent for sent in self.joins.values() if self.forces_rebalance(sent.joining)), None)
+        return next((sent for sent in self.joins.values() if self.forces_rebalance(sent)), None)
 
-    def forces_rebalance(self, joining: JoiningMember) -> bool:
+    @property
+    def waiting_joins_sent_at(self) -> Iterator[float]:
+        """When the joins without a reply were sent that may wait for the next generation."""
+        return (sent.sent_at for sent in self.joins.values() if self._may_wait(sent))
+
+    def _may_wait(self, sent: JoinSent) -> bool:
+        """Whether a join may wait for the next generation.
+
+        If the reply to an older join has not come with the last generation, another join has replaced the join.
+        """
+        return sent.joining.will_park and sent.sent_at + LOST_REQUEST_SECONDS >= self.generation_at
+
+    def forces_rebalance(self, sent: JoinSent) -> bool:
         """Whether the broker must prepare a rebalance for a join, according to the copy."""
-        if not joining.will_park:
+        joining = sent.joining
+        if not self._may_wait(sent):
             return False
         member = self.members.get(joining.member_id)
         if self.metadata_omitted or member is None or member.member_id == self.leader:

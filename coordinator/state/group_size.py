@@ -1,12 +1,12 @@
 """The size of a group for a size limit (KIP-389), from members, joins in flight and the broker's last description."""
 
-from group_sidecar.coordinator.model.events import NEVER
+from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS, NEVER
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, Occupancy
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.pending_joins import BrokerDescription
 
-SETTLED = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
-"""States in which all members count, and not only those whose joins are parked."""
+_ALL_COUNT = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
 
 
 def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
@@ -21,15 +21,17 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
         )
         return Occupancy(state=group.apparent_state, members=here, certain=group.consumer is not None)
     timely = not group.overdue and now <= group.earliest_timeout(now)
+    replaced = pending.oldest_sent_at < group.generation_at  # Or its reply comes later than those to other members.
     guessed = group.metadata_omitted and bool(group.joins)  # Only their metadata shows whether they rebalance.
-    is_certain = exclusive and group.incomplete_reason is None and not (pending.has_lost_joins or guessed) and timely
+    doubtful = pending.has_lost_joins or replaced or guessed
+    is_certain = exclusive and group.incomplete_reason is None and not doubtful and timely
     description = pending.described_since(group.generation_at, now)
     # Lost joins may have begun a rebalance, in which known members have no priority over new members.
     state = GroupState.PREPARING_REBALANCE if pending.has_lost_joins else group.apparent_state
     members, may_be_settled = frozenset(group.members), False
     if description is not None and not is_certain:
-        state, members = _state_since(description, group), description.members
-        if state is GroupState.PREPARING_REBALANCE and description.state in SETTLED and pending.has_lost_joins:
+        state, members = _state_since(description, group), description.members | pending.new_members
+        if state is GroupState.PREPARING_REBALANCE and description.state in _ALL_COUNT and pending.has_lost_joins:
             may_be_settled = not _has_begun(description, group)
     certain = is_certain or description is not None
     # The broker rejects joins with unknown member ids, for instance of clients that still use ids of a removed group.
@@ -55,4 +57,8 @@ def _has_begun(description: BrokerDescription, group: Group) -> bool:
     """Whether a rebalance must have begun since the description."""
     since = group.rebalance.waiting_since if group.rebalance else NEVER
     begun = group.state is GroupState.PREPARING_REBALANCE and since > description.asked_at
-    return begun or group.rebalancing_join is not None
+    # The broker has received earlier joins, and would describe the rebalance that they began. In a group without
+    # members, only the parked joins count, so a join that is still on its way must not be left out.
+    arrived_at = NEVER if description.state in _WITHOUT_MEMBERS else description.asked_at - LOST_REQUEST_SECONDS
+    joins = (sent for sent in group.joins.values() if sent.sent_at >= arrived_at)
+    return begun or any(group.forces_rebalance(sent) for sent in joins)

@@ -2,6 +2,9 @@
 
 If the connection of a parked join breaks, Kafka keeps the member until the rebalance is over. So a lost join still
 counts. Only a description of the group shows whether a lost join has reached the broker.
+
+A later join of the same member replaces a parked join, and Kafka never replies to the replaced join. If a client joins
+again on a new connection, the broker may receive the earlier join last, and then never replies to the later join.
 """
 
 from collections import Counter
@@ -260,11 +263,26 @@ class PendingJoins:
         """The member ids of joins that are in flight. A join without an id counts under the empty string."""
         return self._joining_member_ids.keys()
 
-    def is_parked(self, member_id: str) -> bool:
-        """Whether a join of the member is, or may be, parked at the broker."""
+    def is_parked(self, member_id: str, instance_id: str | None) -> bool:
+        """Whether a join of the member is, or may be, parked at the broker.
+
+        A static member that joins without a member id takes the place of a lost join with its instance id.
+        """
         if not member_id:
-            return False
+            return bool(instance_id) and ("instance", instance_id) in self._lost_joins
         return member_id in self._joining_member_ids or bool(self._lost_joins and self._lost_joins_of(member_id))
+
+    @property
+    def oldest_sent_at(self) -> float:
+        """When the oldest join without a reply was sent that may be parked; FOREVER if there is none."""
+        return next((sent.sent_at for sent in self.sent.values() if sent.joining.will_park), FOREVER)
+
+    @property
+    def new_members(self) -> frozenset[str]:
+        """The tokens of joins without a reply and without a member id, whose members a description may lack."""
+        return frozenset(
+            token for token, sent in self.sent.items() if sent.joining.will_park and not sent.joining.member_id
+        )
 
     @property
     def has_lost_joins(self) -> bool:

@@ -249,7 +249,7 @@ class _Shrinker:
         return self._copy.manager.view(group_id, self._now())
 
     def _is_parked(self, group_id: str, member_id: str) -> bool:
-        return self._copy.manager.view_with_occupancy(group_id, self._now()).occupancy.is_parked(member_id)
+        return self._copy.manager.view_with_occupancy(group_id, self._now()).occupancy.is_parked(member_id, None)
 
     def _now(self) -> float:
         return self._copy.epoch(trio.current_time())

@@ -20,6 +20,7 @@ from group_sidecar.codecs.messages.offset_delete import (
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
+from group_sidecar.coordinator.model.facts import RebalanceCompleted
 from group_sidecar.coordinator.model.views import GroupState
 from tests.coordinator.model import Broker
 from tests.coordinator.world import REBALANCE_MS, SESSION_MS, Client, Connection, World
@@ -409,3 +410,59 @@ def test_late_reply_to_deletion() -> None:
     world.settle()
     world.tail.catch_up(world.now())
     assert _offsets(world) == {("t", 0): 9, ("t", 1): 6}
+
+
+def _replaced_join(world: World, wait: float) -> Client:
+    """Returns the leader of a stable generation. Before, another member sent a join that will get no reply.
+
+    `wait`: the seconds between that join and the generation.
+    """
+    leader, follower = (Client(world, name, "g") for name in ("leader", "follower"))
+    world.gather(leader, follower)
+    follower.join()
+    follower.reconnect()
+    follower.metadata += b"!"
+    follower.join()
+    world.handle(follower.connection)
+    world.handle_lost(0)  # The broker replies only to the join that it has received last.
+    world.pass_time(wait)
+    world.gather(leader)
+    world.pass_time(LOST_REQUEST_SECONDS + 0.5)
+    return leader
+
+
+@pytest.mark.parametrize("wait", [0.0, 2.0])
+def test_replaced_join_takes_no_place(wait: float) -> None:
+    """A join that another has replaced does not count once the broker describes a stable group (seed 1014)."""
+    world = World(Broker())
+    _replaced_join(world, wait)
+    assert not world.manager.view_with_occupancy("g", world.now()).occupancy.certain
+    world.describe()
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.state, occupancy.certain, len(occupancy.members)) == (GroupState.STABLE, True, 2)
+
+
+def test_rebalance_begins_after_replaced_join() -> None:
+    """The duration of a rebalance does not include the time since a join that another has replaced (seed 1014)."""
+    world = World(Broker())
+    leader = _replaced_join(world, 2.0)
+    leader.join()
+    world.settle()
+    world.pass_time(REBALANCE_MS / 1000)
+    world.gather(leader)
+    [*_, completed] = (each for each in world.facts if isinstance(each, RebalanceCompleted))
+    assert abs(completed.duration_seconds - REBALANCE_MS / 1000) < LOST_REQUEST_SECONDS
+
+
+def test_static_member_takes_place_of_its_lost_join() -> None:
+    """A lost join does not keep out its own static member, which joins again without its member id (seed 59)."""
+    world = World(Broker())
+    member = Client(world, "a", "g", "i")
+    world.gather(member)
+    member.metadata += b"!"
+    member.join()
+    member.reconnect()
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert occupancy.is_parked("", "i")
+    assert not occupancy.is_parked("", "j")
+    assert not occupancy.is_parked("", None)

@@ -27,7 +27,7 @@ def view(
         state=state,
         members=tuple(members),
         parked=len(parked),
-        is_parked=lambda who: bool(who) and who in parked,
+        is_parked=lambda who, _: bool(who) and who in parked,
         certain=certain,
     )
     return GroupView(group_id="g", kind=kind, state=state, occupancy=seats)

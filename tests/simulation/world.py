@@ -282,6 +282,8 @@ class World:
                 return
             if request.member_id in members or request.group_instance_id:
                 return
+        if request.member_id and not self.kafka.knows_member(request.group_id, request.member_id):
+            return  # The broker has refused the join, because the client has been removed from the group.
         raise Violation(f"{sent.client.name} joins {request.group_id}, which has {limit} members or more")
 
     def _broker_replied(self, header: RequestHeader, reply: bytes) -> None:
