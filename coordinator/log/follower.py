@@ -133,10 +133,15 @@ class LogFollower:
             StaleEpoch: a later leader epoch of the partition is known.
         """
         if self.partitions.advance(number, leader_epoch):
+            known = self.partitions.groups_of(number)
             self._forget_groups(number, now)
             for group_id in [each for each in self.moved_groups if self.moved_groups.get(each) == number]:
                 self.moved_groups.pop(group_id)
             self._end_elsewhere(number)
+            for group_id in known:
+                # The broker may have loaded the partition some time ago. A group whose offsets were deleted since then
+                # exists at the broker, although the log has no offset of the group.
+                self._cache.unseen_history.note(group_id, now)
         partition = self.partitions.begin(number, leader_epoch, start_offset)
         partition.loaded_at = now
         partition.coordinator_loaded = coordinator_loaded

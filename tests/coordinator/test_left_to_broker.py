@@ -10,6 +10,7 @@ from group_sidecar.coordinator.model.events import (
     CoordinatorMoved,
     Event,
     GroupDeleted,
+    GroupDescribed,
     JoinSent,
     OffsetsDeleted,
     OffsetsDoubted,
@@ -17,7 +18,7 @@ from group_sidecar.coordinator.model.events import (
     OffsetsPending,
     OffsetsStored,
 )
-from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason
+from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState
 from group_sidecar.coordinator.state.confidence import LEAST_RETENTION_SECONDS
 from group_sidecar.coordinator.state.log_partitions import PartitionState
 from tests.coordinator.large_groups import joining
@@ -250,3 +251,25 @@ def test_group_that_is_kept_for_its_join() -> None:
     reader.manager.apply([JoinSent(group_id="g", sent_at=2, joining=joining(1))], 2)
     reader.catch_up(3, 3)
     assert reader.offsets(3) is FallbackReason.COLD
+
+
+def test_group_without_records_after_late_load() -> None:
+    """A group whose offsets were deleted before the copy loads its partition may exist (seed 159 of the simulation)."""
+    reader = Reader(exclusive=True)
+    moved(reader)
+    reader.manager.apply([stored(2)], 2)
+    reader.log = reader.follower.begin_load(0, 4, 0, 3)
+    reader.read(offset(0, 9), offset(0, None), at=3)
+    assert reader.manager.group_fallback_reason("g", 3) is not None
+    dead = GroupDescribed(
+        group_id="g",
+        sent_at=4,
+        state=GroupState.DEAD,
+        protocol_type="",
+        protocol="",
+        members=(),
+        as_of=reader.manager.changes_of("g")[0],
+    )
+    reader.manager.apply([dead], 4)
+    assert reader.manager.group_fallback_reason("g", 4) is None
+    assert reader.manager.group_fallback_reason("other", 4) is None

@@ -35,6 +35,8 @@ from tests.simulation.timeline import Violation
 
 REWRITTEN = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_GROUPS)
 """The APIs whose replies the sidecar may change: the offered versions, and the hosts of members."""
+NEW_PARTITION_SECONDS = 2.5
+"""A list must have the groups of a partition this many seconds after the broker has become the partition's leader."""
 REFUSED = (ErrorCode.GROUP_MAX_SIZE_REACHED_KIP_389, ErrorCode.GROUP_MAX_SIZE_REACHED)
 # First versions with instance ids in DescribeGroups, and with states and types in ListGroups.
 _INSTANCES_SINCE, _STATES_SINCE, _TYPES_SINCE = 4, 4, 5
@@ -184,6 +186,8 @@ class Checker:
                 if sent.version < _TYPES_SINCE:
                     entry = replace(entry, group_type="")
                 possible.append(entry if is_listed else None)
+            if any(state.error for state in self.history.since(group_id, now - NEW_PARTITION_SECONDS)):
+                possible.append(None)
             if not reply.error_code and answered.get(group_id) not in possible:
                 raise self._wrong(sent, (group_id, answered.get(group_id)), possible)
         if reply.error_code not in {0, *errors}:

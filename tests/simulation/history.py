@@ -84,11 +84,16 @@ class History:
     ignores_errors: bool = False
     versions: dict[str, list[Version]] = field(default_factory=lambda: defaultdict(list))
 
-    def record(self, group_id: str, state: GroupState, effect: Effect, now: float) -> bool:
-        """Records a state, unless it is the last one. Returns whether it has changed."""
+    def record(self, group_id: str, state: GroupState, effect: Effect | None, now: float) -> bool:
+        """Records a state, unless it is the last one. Returns whether it has changed.
+
+        `effect`: None if the broker has changed the group without a request. Then the change becomes visible together
+        with the change before it.
+        """
         versions = self.versions[group_id]
         if versions and versions[-1].state == state:
             return False
+        effect = effect or (versions[-1].effect if versions else Effect(now))
         versions.append(Version(now, state, effect, _changes(versions[-1].state, state) if versions else (*Aspect,)))
         return True
 

@@ -285,7 +285,7 @@ class Kafka:
         loads = self._timeline.now < self._loading_until.get(number, 0.0)
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loads else 0
 
-    def record(self, effect: Effect, writes: bool = True) -> None:
+    def record(self, effect: Effect | None, writes: bool = True) -> None:
         """Records what has changed, and sets the next timer. `writes`: whether to write the log and the history."""
         now, model = self._timeline.now, self._model
         if not self.is_up:
@@ -332,7 +332,7 @@ class Kafka:
         kept = {each: groups[each] for each in self.transactions.groups() if each in groups}
         self._model.clean_up()
         groups |= kept
-        self.record(Effect(self._timeline.now))
+        self.record(None)
 
     # Fetches of the log.
 
