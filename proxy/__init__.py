@@ -25,7 +25,7 @@ Facts of the protocol that are easily forgotten here:
   have header v0.
 - The broker may hold back the reply to a JoinGroup for minutes. Meanwhile its connection is blocked, and that is
   normal.
-- A client that closes its connection does not thereby leave its group.
+- A client does not leave its group when it closes its connection.
 - Clients close the connection on a wrong correlation id. Brokers close it on an unknown version.
 - A client uses one connection to its group coordinator and others to the leaders of its partitions.
 """

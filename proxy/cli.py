@@ -82,7 +82,7 @@ def run(
 
     At SIGUSR2 a new process of the same command takes over the ports: for an upgrade or other settings.
     """
-    for number in (signal.SIGHUP, signal.SIGUSR2):  # They would end a process that does not handle them yet.
+    for number in (signal.SIGHUP, signal.SIGUSR2):  # These signals would end a process that does not handle them yet.
         signal.signal(number, signal.SIG_IGN)
     flags = {
         "listen": listen,
@@ -179,7 +179,7 @@ def _failed(lines: list[str], status: int = USAGE_STATUS) -> typer.Exit:
 
 def main() -> None:
     """Runs the command line. Prints one line for an error in the arguments."""
-    if sys.argv[1:2] == [healthcheck.COMMAND]:  # It runs every few seconds. Typer would double its use of CPU.
+    if sys.argv[1:2] == [healthcheck.COMMAND]:  # Orchestrators run this command often. Typer would double its CPU time.
         sys.exit(healthcheck.main(sys.argv[2:]))
     from group_sidecar.proxy.commandline.completion import rejoin_bash_words
     from group_sidecar.proxy.commandline.fleet import fleet

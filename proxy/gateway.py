@@ -62,7 +62,7 @@ class Gateway:
         listener: the listener at which clients connect.
         served: the brokers that have a copy already.
         broker_at: returns the broker at an address, and creates its copy at the first call.
-        new_session: makes a session of a client of a broker.
+        new_session: makes the session of a client with a broker.
         passed: the sockets that a predecessor has passed, by broker id.
 
     Attributes:
@@ -124,12 +124,12 @@ class Gateway:
 
     @property
     def bootstrap_address(self) -> str:
-        """The address of the bootstrap broker, or the one that could not be asked for the nodes."""
+        """The address of the bootstrap broker, or the address that could not be asked for the nodes."""
         return self.unreachable.broker if self.unreachable and not self.is_reachable else str(self._bootstrap.address)
 
     @property
     def was_probed(self) -> bool:
-        """Whether it is known if the bootstrap broker can be reached."""
+        """Whether the gateway knows by now if the bootstrap broker can be reached."""
         broker = self._served.get(self._bootstrap.address)
         return self.was_asked.is_set() if broker is None else broker.state.reachability.was_probed
 
@@ -224,7 +224,7 @@ class Gateway:
             nodes = await brokers(client)
         if named := [each for each in nodes if each.id >= 0 and each.host]:
             return named
-        raise BrokerUnreachable(f"{address} names no brokers")  # It may be about to join the cluster.
+        raise BrokerUnreachable(f"{address} names no brokers")  # The broker may be about to join the cluster.
 
     def _open_listed(self, nodes: Sequence[Node]) -> None:
         """Opens the ports of the cluster's nodes. Known addresses of other nodes become the last choice for clients."""
@@ -296,7 +296,7 @@ class Gateway:
         """Opens the ports of the cluster's nodes. Returns whether all of them are open."""
         self._node_ports.forget_failed([node.id for node in nodes])
         for node in nodes:
-            with suppress(ListenError):  # It is logged, and the other nodes are served.
+            with suppress(ListenError):  # `NodePorts` logs the failure, and the other nodes are served.
                 self._address_book.advertise(node.id, node.host, node.port)
         return not self._node_ports.failed
 

@@ -4,8 +4,8 @@
 which broker in gateway mode.
 
 In sidecar mode there is one broker and one copy of its coordinator. In gateway mode there is one copy for each broker.
-The copy of the bootstrap broker exists from the start. The copy of another broker is created when its first client
-connects.
+The copy of the bootstrap broker is created as soon as the gateway knows the nodes of the cluster. The copy of another
+broker is created when its first client connects.
 
 The file has more than 400 lines because it starts and stops all parts.
 """
@@ -327,7 +327,7 @@ class Sidecar:
     async def _start_admin(self, ports: OpenPorts) -> Address | None:
         """Serves the admin port, if one is configured.
 
-        The port has many modules. They are imported in a thread, while the event loop already serves clients.
+        A thread imports the port's many modules, while the event loop already serves clients.
         """
         if ports.admin is None:
             return None
@@ -456,7 +456,7 @@ class Sidecar:
 
     @property
     def _is_accepting(self) -> bool:
-        """Whether this process accepts clients. False before a successor has loaded its copies, and after a stop."""
+        """Whether this process accepts clients. False while the predecessor still serves them, and after a stop."""
         return self.hand_over.may_accept.is_set() and not self._stop.is_set()
 
     def _readiness(self) -> Readiness:
@@ -499,7 +499,7 @@ class Sidecar:
         for observe in self._observers if self.hand_over.publishes(fact) else self._unpublished:
             try:
                 observe(fact)
-            except Exception as error:  # noqa: BLE001  The request or reply behind the fact must not fail.
+            except Exception as error:  # noqa: BLE001  The request or reply that led to the fact must not fail.
                 self._supervisor.failed(Task.FACTS, error)
 
     def _write_to_journal(self, fact: Fact) -> None:

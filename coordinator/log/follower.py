@@ -384,10 +384,12 @@ class LogFollower:
         reported_since = group.kind is GroupKind.CLASSIC and self._wire_reported_since(group, partition.fresh_at)
         if not reported_since and (tombstone or group.kind is not GroupKind.CLASSIC or not self._cache.exclusive):
             created_again = group.wire_event_at > partition.fresh_at
+            offsets = self._cache.group_offsets(group_id)
+            until = max(group.completeness.lost_until, offsets.settled_at if offsets else NEVER)
             self._cache.remove(group_id, now)
             self._cache.unseen_history.end(group_id)
-            if created_again:
-                self._cache.unseen_history.note(group_id, now)
+            if created_again or until > partition.fresh_at:  # A lost request may create the group again.
+                self._cache.unseen_history.note(group_id, max(until, now) if created_again else until)
             return
         if group_id in self._cache.offsets:
             offsets = self._cache.attach_log_to_offsets(partition, group_id, None)

@@ -106,12 +106,11 @@ class OffsetRules:
 
     def _offsets_doubted(self, event: OffsetsDoubted, now: float) -> list[Fact]:
         self._cache.exclusivity.note_unknown_effect(event.group_id, now)
-        if not self._cache.exists(event.group_id):
-            # A lost commit may create the group. A lost deletion may arrive after another client has created the group.
+        has_offsets = event.group_id in self._cache.offsets
+        if not self._cache.exists(event.group_id) or not (event.may_create_group or has_offsets):
+            # A lost commit may create the group. A lost deletion may arrive after another client's first commit.
             self._cache.unseen_history.note(event.group_id, now + LOST_REQUEST_SECONDS)
-        elif (event.may_create_group or event.group_id in self._cache.offsets) and (
-            offsets := self._offsets_of(event, now)
-        ):
+        elif offsets := self._offsets_of(event, now):
             offsets.doubt(event.partitions, now + LOST_REQUEST_SECONDS)
             self._cache.update_offset_counts(event.group_id, now)
         return []

@@ -29,9 +29,19 @@ class GroupExistence:
         }
 
     def note_missing(self, event: GroupDescribed, now: float) -> None:
-        """Notes that the broker has no such group, unless a lost request may still create the group."""
+        """Notes that the broker has no such group, unless a lost request may still create the group.
+
+        DescribeGroups also returns a group of a newer protocol as Dead. Only the log or a list of the broker's groups
+        shows whether there is such a group.
+        """
         cache, group_id = self._cache, event.group_id
         cache.unseen_history.note_missing(group_id, now)
+        partition = cache.partitions.partition_of(group_id)
+        if partition is None:
+            cache.unseen_history.await_listing(group_id)
+            return
+        if group_id.encode() in partition.log.groups or partition.fresh_at < cache.settled_at(group_id):
+            return
         if event.as_of == cache.changes_of(group_id)[0] and event.sent_at >= cache.settled_at(group_id):
             cache.unseen_history.end(group_id)
             cache.history_ended(now)

@@ -107,6 +107,7 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
             event.member_id, now, event.joining.client_host, event.joining.principal
         )
         # A classic member has joined a KIP-848 group, which has epochs instead of generations.
+        group.await_epoch(now)
         return _add_member(group, event, now)
     facts: list[Fact] = []
     if event.generation != group.generation or group.state in _STATES_WITHOUT_MEMBERS or _is_recreated(group, event):
@@ -169,6 +170,8 @@ def _apply_late_join(group: Group, event: JoinAccepted, now: float) -> list[Fact
     group in doubt.
     """
     old = group.roster.predecessor(event.joining.instance_id, event.member_id)
+    if old is not None or event.member_id not in group.members:
+        group.pending_joins.discard_description()  # It may contain the member under its previous id.
     if old is not None and event.member_id not in group.left_member_ids:
         if event.sent_at < group.changed_at or not group.assignments_known:
             group.doubt(now)  # The broker may have executed the join before or after the last observed change.

@@ -221,14 +221,14 @@ def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]
         save_owners(group)
     if (dropped := group.drop(event.member_id, now)) is None:
         return []
+    group.await_epoch(now)
     if dropped.instance_id:
         group.roster.contest(dropped.instance_id)  # Another member may have taken over its identity.
     departure, reason = _departure_of_unknown(group, dropped, event, leave, now), leave.reason if leave else ""
     facts = member_gone_facts(group, [here] if here else [], departure, now, reason)
     left_at = dropped.timeout_at(group.leader_term.began_at) if departure is Departure.EXPIRED else event.sent_at
-    facts += _after_departure(
-        group, cause_of_earlier_join(group, left_at) or cause_of_departure(dropped, departure, reason), now
-    )
+    details = cause_of_earlier_join(group, left_at) or cause_of_departure(dropped, departure, reason)
+    facts += _after_departure(group, details, now)
     if group.state is GroupState.EMPTY:
         group.doubt(now)  # The broker may have removed the empty group and created it again.
     return facts
@@ -247,10 +247,7 @@ def _departure_of_unknown(
 
 
 def _static_members_of_leaves(group: Group, event: Leaving) -> StaticMembers | None:
-    """Returns the static members by instance id if several members leave, else None.
-
-    Without this index, a search for each of 5,000 members would take a second.
-    """
+    """Returns the static members by instance id if several members leave, else None. 5,000 searches take a second."""
     return group.roster.static_members() if len(event.members) > 1 else None
 
 
@@ -269,6 +266,7 @@ def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
     """Removes the members that left."""
     facts, details = list[Fact](), None
     group.pending_joins.discard_description()
+    group.await_epoch(now)
     save_owners(group)
     static = _static_members_of_leaves(group, event)
     for given_member_id, instance_id, reason in event.members_with_reasons:

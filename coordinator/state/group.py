@@ -319,6 +319,11 @@ class Group:
         self.completeness.wait(until)
         self.doubt(until)
 
+    def await_epoch(self, now: float) -> None:
+        """Puts a group of a newer protocol in doubt until the log shows its next epoch."""
+        if self.kind is not GroupKind.CLASSIC:
+            self.doubt(now)
+
     def repeats_heartbeat(self, member_id: str, content_hash: int | None, now: float) -> bool:
         """Notes the content of a KIP-848 member's heartbeat. Returns whether it repeats the member's last heartbeat.
 

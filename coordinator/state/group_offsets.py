@@ -144,7 +144,7 @@ class GroupOffsets:
             crossed = known is not None and known.at > sent_at and known.writer != offset.writer
             crossed = crossed or (self._log_changed_at > sent_at and self.committed.differs_from_log(partition, offset))
             if crossed or deleted_since:
-                doubtful[partition] = offset.at
+                doubtful[partition] = max(offset.at, doubtful.get(partition, NEVER))
                 self.settled_at = max(self.settled_at, offset.at)
                 if offset.looks_absent or (known is not None and known.looks_absent):
                     self._maybe_hidden.add(partition)
@@ -168,7 +168,7 @@ class GroupOffsets:
             is_logged = self._log_changed_at > sent_at and self.committed.is_logged(partition)
             known = self.committed.remove(partition, now)
             if is_logged or (known is not None and known.at > sent_at):
-                self.doubtful[partition] = now
+                self.doubtful[partition] = max(now, self.doubtful.get(partition, NEVER))
                 self.settled_at = max(self.settled_at, now)
                 if known is not None and known.looks_absent:
                     self._maybe_hidden.add(partition)
@@ -187,7 +187,7 @@ class GroupOffsets:
         if partitions is None or len(self.doubtful) + len(partitions) > MAX_DOUBTFUL:
             self.incomplete_reason = self.incomplete_reason or FallbackReason.IN_DOUBT
         else:
-            self.doubtful.update(dict.fromkeys(partitions, until))
+            self.doubtful.update({each: max(until, self.doubtful.get(each, NEVER)) for each in partitions})
 
     def note_unnamed_commit(self, now: float) -> None:
         """Makes the offsets incomplete after a commit whose topics are unknown."""

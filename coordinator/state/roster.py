@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from group_sidecar.coordinator.model.events import FOREVER, NEVER, DescribedMember, JoiningMember
 from group_sidecar.coordinator.state.bounded_ids import MAX_ID_LENGTH, MAX_LEFT_MEMBER_IDS, ContestedIds, IssuedIds
-from group_sidecar.coordinator.state.member import MIN_SESSION_TIMEOUT_MS, Leave, Member
+from group_sidecar.coordinator.state.member import Leave, Member
 
 StaticMembers = Mapping[str, Sequence[Member]]
 """Members by their instance ids."""
@@ -146,13 +146,11 @@ class Roster:
         """
         before = self.known()
         self.members, self.overdue = {}, {}
-        long_ago = now - MIN_SESSION_TIMEOUT_MS / 1000  # The description does not contain the time of the last request.
         for described in members:
             member = before.get(described.member_id)
             if member is None:
-                member = Member(
-                    member_id=described.member_id, since=now, instance_id=described.instance_id, seen_at=long_ago
-                )
+                # The description does not contain the time of the last request.
+                member = Member(member_id=described.member_id, since=now, instance_id=described.instance_id)
             member.learn_instance_id(described.instance_id)
             member.adopt_description(described.client_id, described.client_host)
             member.assignment = described.assignment

@@ -49,6 +49,8 @@ class UnseenHistory:
         self._absent: dict[str, None] = {}
         """Noted groups that the broker may have and whose state the copy does not keep."""
         self._elsewhere: dict[str, None] = {}
+        self._unlisted: dict[str, None] = {}
+        """Noted groups of which only a listing shows whether the broker has them."""
         self._listed: set[str] = set()
         """The groups in the broker's last listing that was adopted."""
         self._listed_bytes, self._listed_note_number = 0, 0
@@ -104,14 +106,18 @@ class UnseenHistory:
             self._absent[group_id] = None
         self._unseen.put(group_id, unseen_group)
 
+    def await_listing(self, group_id: str) -> None:
+        """Notes that only a listing shows whether the broker has a group."""
+        if group_id in self._absent:
+            self._unlisted[group_id] = None
+
     def doubt_others(self) -> None:
         """Notes that any group may have an unseen history, until the broker has listed its groups."""
         self.note_count += 1
         self._others_note_number, self.others_observed = self.note_count, False
 
     def _evicted(self, group_id: str, unseen_group: _UnseenGroup) -> None:
-        self._absent.pop(group_id, None)
-        self._elsewhere.pop(group_id, None)
+        self._drop(group_id)
         if unseen_group.until < FOREVER:  # FOREVER: the write has no reply yet. The reply notes the group again.
             self._others_until = max(self._others_until, unseen_group.until)
         self.doubt_others()
@@ -121,6 +127,7 @@ class UnseenHistory:
     def appeared(self, group_id: str) -> None:
         """Notes that the copy keeps the state of a group from now on."""
         self._absent.pop(group_id, None)
+        self._unlisted.pop(group_id, None)
 
     def vanished(self, group_id: str) -> None:
         """Notes that the copy does not keep the state of a group any more."""
@@ -137,11 +144,14 @@ class UnseenHistory:
     def end(self, group_id: str) -> None:
         """Ends the unseen history of a group, because the broker has no such group any more."""
         self._unseen.pop(group_id)
-        self._absent.pop(group_id, None)
-        self._elsewhere.pop(group_id, None)
+        self._drop(group_id)
         if group_id in self._listed:
             self._listed.discard(group_id)
             self._listed_bytes -= name_bytes(group_id)
+
+    def _drop(self, group_id: str) -> None:
+        for groups in (self._absent, self._elsewhere, self._unlisted):
+            groups.pop(group_id, None)
 
     def end_elsewhere(self, at: Callable[[str], bool]) -> None:
         """Ends the histories that were noted as `elsewhere`, for the groups for which `at` is true."""
@@ -188,9 +198,12 @@ class UnseenHistory:
             unseen_group = self._unseen.get(group_id) or _UnseenGroup(NEVER, self._listed_note_number)
             if group_id in listed_ids:
                 self._absent[group_id] = None
+                self._unlisted.pop(group_id, None)
             elif unseen_group.note_number <= as_of and unseen_group.until <= sent_at:
                 if unseen_group.elsewhere:
-                    self._absent.pop(group_id, None)  # The group may return from the other broker with its history.
+                    # The group may return from the other broker with its history.
+                    self._absent.pop(group_id, None)
+                    self._unlisted.pop(group_id, None)
                 else:
                     self.end(group_id)
 
@@ -218,8 +231,8 @@ class UnseenHistory:
     @property
     def needs_listing(self) -> bool:
         """Whether the copy can become complete only by a listing of the broker's groups."""
-        elsewhere_only = bool(self._absent) and any(group_id in self._absent for group_id in self._elsewhere)
-        return self._knows_existing_groups and (not self.others_observed or elsewhere_only)
+        only_listed = bool(self._unlisted) or any(group_id in self._absent for group_id in self._elsewhere)
+        return self._knows_existing_groups and (not self.others_observed or only_listed)
 
     def observed_whole(self, group_id: str) -> bool:
         """Whether a group was observed from its creation on."""

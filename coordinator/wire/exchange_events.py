@@ -115,7 +115,9 @@ GROUP_WRITE_KEYS = GROUP_API_KEYS - {
     ListOffsetsRequest.KEY,
 }
 """The API keys of requests that may change a group."""
-GROUP_ONLY_KEYS = frozenset({int(ApiKey.SHARE_GROUP_HEARTBEAT), int(ApiKey.STREAMS_GROUP_HEARTBEAT)})
+GROUP_ONLY_KEYS = frozenset(
+    map(int, (ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.ALTER_SHARE_GROUP_OFFSETS))
+)
 """Write requests whose group id is the only field that is read. The group id is their first field in every version, and
 all versions are flexible."""
 MEMBER_PRESERVING_WRITES = frozenset({TxnOffsetCommitRequest.KEY, OffsetDeleteRequest.KEY, DeleteGroupsRequest.KEY})

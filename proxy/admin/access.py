@@ -185,7 +185,7 @@ def host_of(authority: str) -> str:
 
 
 def _is_same_origin(headers: Headers) -> bool:
-    """Whether no page of another origin has sent a request, by its headers Sec-Fetch-Site and Origin.
+    """Whether a request comes from no page of another origin, as its headers Sec-Fetch-Site and Origin show.
 
     Browsers send Origin with requests that change something. The scheme is not compared, because a proxy in front of
     this port may have terminated TLS.

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message
 
 RECEIVED_AT_ONCE = 8_192
 LARGEST_HEAD = 8_192
-"""Maximum size of a request's line and headers, in bytes. The last read may exceed it by RECEIVED_AT_ONCE bytes."""
+"""Maximum size of a request's line and headers, in bytes. The last read may add up to RECEIVED_AT_ONCE bytes."""
 LARGEST_BODY = 65_536
 """Maximum size of a request's body, in bytes. No path of the admin port reads a body."""
 REQUEST_SECONDS = 10.0

@@ -103,7 +103,7 @@ def plain(sentence: Sentence) -> str:
 
 
 def _why(cell: Cell) -> Sentence:
-    """Returns the part of a sentence that names a rebalance's cause, the client behind it, and the client's reason."""
+    """Returns the part of a sentence that names a rebalance's cause, the client that caused it, and its reason."""
     who, name = cell.get("by"), cell.get("cause") or "unknown"
     if who is not None and name in _CAUSE_PHRASES:
         before, after = _CAUSE_PHRASES[name]

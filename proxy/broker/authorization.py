@@ -36,8 +36,8 @@ class Authorization:
         return self._authorizer is not False
 
     def learn_authorizer(self, present: bool) -> None:
-        """Stores whether the broker has an authorizer. With an authorizer, a client sees only what the broker lately
-        granted.
+        """Stores whether the broker has an authorizer. With an authorizer, local answers contain only what the broker
+        has lately granted to the client.
         """
         if self._asks_for_authorizer:
             self._authorizer = present

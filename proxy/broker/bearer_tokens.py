@@ -19,7 +19,7 @@ DUMMY_RESPONSE = b"\x01"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """A bearer token (RFC 6750, b64token). Other characters could add fields to the client's message."""
 _LONGEST_STATUS = 100
-"""Characters of the broker's status that an error contains."""
+"""The maximum number of characters of a peer's text that an error contains."""
 
 
 class BearerTokens(Protocol):

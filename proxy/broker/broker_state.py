@@ -103,7 +103,7 @@ class BrokerState:
             access.reset_learned()
 
     def learn_authorizer(self, present: bool) -> None:
-        """Stores whether the broker has an authorizer. A reply on the sidecar's own connection contained this."""
+        """Stores whether the broker has an authorizer, as a reply on the sidecar's own connection shows."""
         self._own_connection_served()
         self.authorization.learn_authorizer(present)
 

@@ -1,9 +1,9 @@
 """Stores which clients the broker serves at one listener, and what the broker shows to each client.
 
-`ClientAccess` owns what replies show about access at one listener of the broker: whether the listener serves clients
-without authentication, and the principal of each connection (`principals`). All listeners of the broker share one
-`Authorization`: whether the broker has an authorizer, and which rights it has granted. `ClientAccess` applies the
-deferred replies before it gives access to anything that such a reply may change. So callers need not apply deferred
+`ClientAccess` owns the state of one listener of the broker: whether the listener serves clients without authentication,
+and the principal of each connection (`principals`). The broker's replies show both. All listeners of the broker share
+one `Authorization`: whether the broker has an authorizer, and which rights it has granted. `ClientAccess` applies the
+deferred replies before a caller reads anything that such a reply may change. So callers need not apply deferred
 replies.
 """
 
@@ -21,11 +21,11 @@ class ClientAccess:
 
     Args:
         authorization: what the broker grants.
-        deferred: the replies that are applied before access is given.
+        deferred: the replies that are applied before a caller reads state that they may change.
         listener: the name of the listener.
         has_identities: whether the sidecar connects to the broker with several certificates, depending on the client.
         shared_with_sidecar: whether the sidecar's own connection uses the same listener of the broker as the clients
-            do, without TLS and SASL.
+            do, without SASL. If it uses TLS, the clients' connections to the broker use TLS too.
         max_per_principal: the maximum number of connections of one principal, or 0 for no limit.
 
     Attributes:
@@ -102,7 +102,7 @@ class ClientAccess:
         A completed handshake does not show this: in TLS 1.3 the sidecar's handshake ends before the broker has checked
         the certificate.
         """
-        allows_anonymous = self.allows_anonymous  # Applies the deferred replies, which may have served the principal.
+        allows_anonymous = self.allows_anonymous  # Applies the deferred replies, which may add to `_served`.
         return principal in self._served if self._has_identities else allows_anonymous
 
     # What is learnt.
@@ -110,7 +110,7 @@ class ClientAccess:
     def learn_from_own_connection(self) -> None:
         """Notes that the broker has served the sidecar's own connection.
 
-        If that connection uses the clients' listener without TLS and SASL, the listener serves anonymous clients.
+        If that connection uses the clients' listener without SASL, the listener serves anonymous clients.
         """
         if self._shared_with_sidecar:
             self._allows_anonymous = True

@@ -14,7 +14,7 @@ from group_sidecar.proxy.dataplane.outcomes import Origin, Pending
 
 
 class DeferredReplyHandler:
-    """Decodes deferred replies. This is a base class and no protocol, because mypyc then calls the method directly."""
+    """Decodes deferred replies. This is a base class, not a protocol, because mypyc then calls the method directly."""
 
     def handle_deferred(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
         """Applies a reply to the state. Must not raise."""
@@ -34,8 +34,8 @@ class DeferredReplies:
         self._replies: deque[tuple[DeferredReplyHandler, Pending, bytes, Origin, float]] = deque()
 
     def add(self, handler: DeferredReplyHandler, pending: Pending, frame: bytes, origin: Origin, now: float) -> None:
-        """Queues a reply that was forwarded at `now`. `frame`: the reply without its length. If only the
-        first bytes of the reply are needed, `frame` has only these.
+        """Queues a reply that was forwarded at `now`. `frame`: the reply without its length. If only the first bytes of
+        the reply are needed, `frame` has only these.
         """
         self._replies.append((handler, pending, frame, origin, now))
         self.waiting = True

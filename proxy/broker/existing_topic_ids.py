@@ -52,7 +52,7 @@ class TopicIds:
         return now - self._checked_at <= FRESH_SECONDS and self._checked_at > deleted_at
 
     def are_confirmed(self, ids: Collection[UUID]) -> bool:
-        """Whether all of these ids are confirmed. The broker will be asked about the others, within the bound."""
+        """Whether all of these ids are confirmed. The broker will be asked about the others, up to MAX_TOPIC_IDS."""
         missing = [topic_id for topic_id in ids if topic_id not in self.names]
         self._used.update(topic_id for topic_id in ids if topic_id in self.names)
         for topic_id in missing:

@@ -1,7 +1,7 @@
 """Sends one HTTP request and reads a bounded answer. Token endpoints are asked in this way.
 
-h11 builds and parses the messages. httpx would take 8 MB of memory. Under trio, a caller of httpx
-cannot stop reading a response before its end.
+h11 builds and parses the messages. httpx would take 8 MB of memory. Under trio, a caller of httpx cannot stop reading a
+response before its end.
 """
 
 import ssl
@@ -20,7 +20,7 @@ _PORTS = {"https": 443, "http": 80}
 
 
 class HttpFailed(Exception):
-    """There is no complete answer. The text continues a sentence about the server: "closed the connection"."""
+    """There is no complete answer. The text is a predicate about the server, such as "closed the connection"."""
 
 
 class Answer(NamedTuple):

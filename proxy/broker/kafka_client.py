@@ -232,7 +232,7 @@ class KafkaClient:
 
         Kafka 0.9 ignores ApiVersions and handles the next request. So the client sends a second request after a while,
         and the first reply shows which of the two requests the broker answered. With credentials the second request is
-        not sent: a listener with SASL would reject it, and Kafka 0.9 does not accept the credentials in this form.
+        not sent: a listener with SASL would reject it, and Kafka 0.9 supports none of the SASL mechanisms used here.
         """
         if self._authenticate:
             return await self._exchange(_api_versions_request(), version)

@@ -49,7 +49,7 @@ class FetchPosition:
 
 
 class Leaders(NamedTuple):
-    """The leader epochs of a topic's partitions, and the leaders of the partitions that have one, both by partition.
+    """By partition of a topic: the leader epoch of each partition, and the leader of each partition that has a leader.
 
     An epoch is -1 if the broker does not report the epoch.
     """
@@ -138,7 +138,7 @@ async def fetch(
 
 
 async def loading_partitions(client: KafkaClient, partitions: Iterable[int], count: int) -> set[int]:
-    """Returns which of these partitions of the offsets topic the broker's coordinator does not serve yet.
+    """Returns those of the given partitions of the offsets topic that the broker's coordinator does not serve yet.
 
     The broker is asked to describe groups that do not exist. If the broker cannot be asked or does not report a group,
     the group's partition counts as served. `count`: the number of partitions of the topic.

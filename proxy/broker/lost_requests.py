@@ -2,8 +2,8 @@
 
 A connection may end while hundreds of KiB of requests are in flight. Handling all these requests at once took 65 ms, in
 which no client was served. So more than a few such requests wait and are handled in slices. A waiting request may have
-changed any group. So while any request waits, all questions go to the broker. `PendingReply.lost` decides the effect of
-a lost reply on a group.
+changed any group. So while any request waits, all questions that the broker can answer go to the broker.
+`PendingReply.lost` decides the effect of a lost reply on a group.
 """
 
 from collections import deque
@@ -15,8 +15,8 @@ from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Pending
 BYTES_AT_ONCE = 8_192
 """Bytes of requests that are handled in one slice, which takes 3 ms if each request names 600 groups."""
 DECODED_BYTES = 1_024
-"""Bytes for which a request counts that was decoded before it was forwarded. Handling a decoded request takes less
-time."""
+"""A request that was decoded before it was forwarded counts as this many bytes, because handling a decoded request
+takes less time."""
 MAX_WAITING_BYTES = 4_194_304
 """The maximum number of bytes that wait. Beyond this limit, the requests of a connection are handled at once."""
 

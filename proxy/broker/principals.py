@@ -132,8 +132,9 @@ class Principals:
     def handshake_accepted(self, origin: Origin, mechanism: str) -> Principal | None:
         """Notes that the broker accepted a mechanism whose tokens will come in SaslAuthenticate requests.
 
-        Returns the principal of this connection alone, or None at the connection's first handshake. The caller must
-        forget the grants of this principal, because the connection may get the same principal again as another user.
+        Returns the principal that only this connection has, or None at the connection's first handshake. The caller
+        must forget the grants of this principal, because the connection may get the same principal again as another
+        user.
         """
         known = self._known.get(origin.number)
         if known is None or known.trusted:
@@ -157,7 +158,7 @@ class Principals:
         known.served = False
 
     def try_count(self, origin: Origin) -> bool:
-        """Counts a connection towards the connections of its principal, when the last token was accepted.
+        """Counts a connection towards the connections of its principal, once the broker has accepted the last token.
 
         Returns False if the principal has too many connections. Only principals with a name count.
         """
@@ -258,7 +259,7 @@ class Principals:
     def gone(self, origin: Origin) -> Principal | None:
         """Forgets a connection that has ended.
 
-        Returns the principal of this connection alone, or None if the connection did not use SASL.
+        Returns the principal that only this connection has, or None if the connection did not use SASL.
         """
         self._stop_counting(origin)
         return None if self._known.pop(origin.number, None) is None else _connection_principal(origin)

@@ -43,7 +43,7 @@ from group_sidecar.proxy.runtime.logging import log
 MAX_WAITING_SAMPLES = 64
 """The maximum number of answers that wait to be verified. Further answers are not verified."""
 MAX_CASES = 1000
-"""The number of open cases from which no further answers are sampled. A case is a group about which the answers of the
+"""While this many cases are open, no further answers are sampled. A case is a group about which the answers of the
 sidecar and of the broker to one API differed."""
 CASES_AT_ONCE = 100
 MAX_LOGGED_GROUPS = 3
@@ -300,9 +300,9 @@ class Verifier:
         self._close([case for case in cases if case.is_over])
 
     def _distrust(self, cases: Sequence[_Case]) -> None:
-        """Marks these groups as distrusted. Makes the copy learn each group again.
+        """Marks these groups as distrusted. Makes the copy learn each group again, unless it has done so for the case.
 
-        That happens once per case, and not within RELOAD_SECONDS of the last such reload.
+        Within RELOAD_SECONDS of the last reload, no group is learnt again.
         """
         if trio.current_time() >= self._reload_at:
             for case in cases:

@@ -209,7 +209,10 @@ def _error_codes(value: Any) -> Iterator[int]:
 
 
 def format_difference(difference: Difference) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the first few fields that differ, by path, once with each side's values. Long values are cut."""
+    """Returns the first few differing fields as two mappings by path: the sidecar's values, and the broker's values.
+
+    Long values are cut.
+    """
     leaves = list(islice(_differing_fields(*difference, ""), MAX_SHOWN_FIELDS))
     return {path: _format_value(ours) for path, ours, _ in leaves}, {
         path: _format_value(theirs) for path, _, theirs in leaves

@@ -1,4 +1,4 @@
-"""Compares the broker's answer with the sidecar's own over the time that the copy needs to catch up.
+"""Compares the broker's answer with the answers that the copy gives while it catches up with the broker.
 
 `VerificationWindows` decides when the copy's answer is recorded, and runs a long comparison in a thread. `verification`
 selects the questions and handles a difference. `verification_diff` compares two answers field by field.
@@ -97,7 +97,7 @@ class _Window:
 
     @property
     def max_kept_answers(self) -> int:
-        """How many answers are recorded before the last answer."""
+        """The maximum number of answers that are recorded before the last answer."""
         small = sum(map(len, self.ours)) <= MAX_INLINE_BYTES and len(self.changes) <= MANY_GROUPS
         return MAX_KEPT_ANSWERS if small else FEW_KEPT_ANSWERS
 

@@ -89,8 +89,8 @@ class GroupMember:
 
     Attributes:
         assignment: the assigned partitions, or None if the assignment is not of the consumer protocol.
-        assignment_bytes: the size of an assignment in bytes. It is known only if a broker was asked and `assignment` is
-            None.
+        assignment_bytes: the size of an assignment in bytes. The size is known only if a broker was asked and
+            `assignment` is None.
         principal: the client's user as Kafka writes it; empty if the sidecar does not know it. Brokers report none.
     """
 

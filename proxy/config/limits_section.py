@@ -97,8 +97,8 @@ class Limits(Section):
     seconds."""
     groups: Positive = 100_000
     """The maximum number of groups that are remembered. Further groups are left to the broker. The metadata and
-    assignments of all members may take 2,500 bytes per group on average (at least 64 MB in all). If those of
-    a group do not fit, the broker describes the group."""
+    assignments of all members may take 2,500 bytes per group on average (at least 64 MB in all). If those of a group do
+    not fit, the broker describes the group."""
     offsets: Positive = 5_000_000
     """The maximum number of committed offsets that are remembered. Metadata of commits that pass through the sidecar
     may take 50 characters per offset on average (at least 64 MB in all). Long metadata and members in the log may take

@@ -6,11 +6,11 @@ and frames that have arrived in part. While the sum exceeds the budget, these ru
 - A read takes at most `FREE_BYTES`.
 - The client of a connection that holds more than `FREE_BYTES` is not read. Requests that have arrived in part do not
   count for this rule: `limits.held_frames` bounds them, and they become complete only if the client is read.
-- Of the connections that hold more than `FREE_BYTES` of an incomplete reply, only one at a time reads the rest of its
-  reply.
+- If several connections hold more than `FREE_BYTES` of an incomplete reply, only one of them at a time reads the rest
+  of its reply.
 
-So a connection that holds at most `FREE_BYTES` is still served, and no bytes are lost. The sum exceeds the budget by
-some kilobytes for each connection at most, and by one local answer for each client that does not read its answers.
+So a connection that holds at most `FREE_BYTES` is still served, and no bytes are lost. The sum exceeds the budget by at
+most some kilobytes for each connection, and one local answer for each client that does not read its answers.
 """
 
 from collections.abc import Callable
@@ -48,8 +48,8 @@ class BufferBudget:
         self._paused: dict[int, Callable[[], None]] = {}
         """The `resume` call of each connection that is not read because of the budget, by connection number."""
         self._partial_replies: dict[int, Callable[[], None]] = {}
-        """The `resume` call of each connection that has an incomplete reply, oldest first. Only the first connection
-        may read the rest of its reply."""
+        """The `resume` call of each connection that holds more than FREE_BYTES of an incomplete reply, oldest first.
+        Only the first connection may read the rest of its reply."""
         self._waits_for_turn = False
 
     def add(self, difference: int) -> None:
@@ -65,7 +65,7 @@ class BufferBudget:
 
         Args:
             number: the connection's number.
-            held: what the connection holds, without a request that has arrived in part.
+            held: what the connection holds, without an incomplete request and without bytes that were read ahead.
             resume: checks again what the connection may read. `resume` is called when the budget is no longer exceeded.
         """
         if held > FREE_BYTES:

@@ -36,8 +36,9 @@ CONTROL_RECORD_COST = 2_048
 """The work of a TLS record without bytes for the session, in bytes as `Session` counts work. A key update takes 30 us,
 and a session ticket 10 us."""
 LONG_BYTES = 65_536
-"""If at least this many bytes of a forwarded reply have not arrived yet, the kernel moves them (splice). Requests are
-always copied: splicing requests costs the broker and the kernel more than it saves (decision 48)."""
+"""If at least this many bytes of a forwarded reply have not arrived yet, and neither side has TLS, the kernel moves the
+bytes (splice). Requests are always copied: splicing requests costs the broker and the kernel more than it saves
+(decision 48)."""
 
 
 class InactivityTimeouts(NamedTuple):
@@ -524,7 +525,7 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """The number of bytes that the session holds and that the backlogs contain."""
+        """The number of bytes that the session holds, that the backlogs contain, or that were read ahead."""
         held = self.session.held_bytes
         if self.client.backlog or self.upstream.backlog:
             held += self.client.backlog_bytes + self.upstream.backlog_bytes
@@ -618,7 +619,7 @@ class Connection:
         """Accepts no further request, and closes the connection when the client has all replies.
 
         If the session does not parse the connection, or the client has closed its side, the connection closes after
-        `quiet` seconds without traffic. The connection stays open while the client probably waits for a reply.
+        `quiet` seconds without traffic. But the connection stays open while the client probably waits for a reply.
         """
         if self.close_reason:
             return

@@ -91,7 +91,7 @@ class ConnectionManager:
 
     @property
     def held_bytes(self) -> int:
-        """The number of bytes that sessions hold and that backlogs contain."""
+        """The number of bytes that sessions hold, that backlogs contain, or that were read ahead."""
         return sum(connection.held_bytes for connection in self._connections.values())
 
     def add(
@@ -189,7 +189,7 @@ class ConnectionManager:
                 connection.keep_to_budget()
 
     def _next_of(self, left: list[int]) -> list[Connection]:
-        """Removes the next numbers from `left`, and returns their connections without those that have ended."""
+        """Removes the next numbers from `left`, and returns those of their connections that are still open."""
         batch = [
             connection for number in left[-SWEEP_BATCH:] if (connection := self._connections.get(number)) is not None
         ]
@@ -197,11 +197,11 @@ class ConnectionManager:
         return batch
 
     async def drain(self, seconds: float) -> None:
-        """Ends all connections in steps, each when its client has the replies to all requests that were forwarded.
+        """Ends all connections in steps. A connection ends when its client has the replies to all forwarded requests.
 
-        A connection is served as usual until the step that ends it, the oldest connection first. So clients do not all
-        reconnect at the same moment. The steps take DRAIN_STEPS_SHARE of the time. If there are few connections, each
-        step ends one connection, and the steps take less time.
+        Each step takes the oldest of the remaining connections. Before its step, a connection is served as usual. So
+        clients do not all reconnect at the same moment. The steps take DRAIN_STEPS_SHARE of the time. If there are few
+        connections, each step takes one connection, and the steps take less time.
 
         Returns when no connection is left, or after `seconds`.
         """

@@ -85,7 +85,7 @@ class PendingReply(ABC):
         - HOLD: pass the frame to `reply` before it is forwarded.
         - COPY: forward the frame, and pass it to `reply` later.
         - PEEK: forward the frame, and later pass its first bytes to the `reply` of the object that `peeked` returns.
-        - EDIT: change the frame with the `editor` while it is forwarded. For a frame that has arrived whole: HOLD.
+        - EDIT: change the frame with the `editor` while it is forwarded. A frame that has arrived whole is held.
         - PASS: forward the frame unread.
         - A HangUp: end the connection before any byte of the reply is forwarded.
         """

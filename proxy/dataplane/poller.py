@@ -2,7 +2,7 @@
 
 Callbacks move bytes without a task, a lock or a stream object. Slow and rare work runs in ordinary trio tasks. A round
 serves at most `MAX_EVENTS_PER_ROUND` sockets, each once. A connection that causes much work asks for a turn, which is
-one call. Each round makes the next of these calls, for about `TURNS_SECONDS`, so that the other sockets do not wait.
+one call in a later round. A round makes such calls for about `TURNS_SECONDS`, so that the other sockets do not wait.
 """
 
 from collections import deque

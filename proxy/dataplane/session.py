@@ -12,8 +12,8 @@ Rules:
 - A frame is forwarded as the original bytes, unless the dispatcher replaced the frame.
 - A reply that need not be decoded before it is forwarded is decoded later: after all ready sockets were served, or
   before the dispatcher's next decision. So every local answer includes the effects of all earlier replies.
-- A client that sends an impossible length, or closes within a frame, first gets the replies that it is owed. A broker
-  does the same.
+- A client that sends an impossible length, or closes within a frame, first gets the replies to its earlier requests. A
+  broker treats such a client in the same way.
 
 The file has more than 400 lines, because requests, replies and local answers all change one queue of in-flight
 requests, and one class owns this queue.
@@ -69,12 +69,12 @@ turn. Work is counted in bytes: the bytes of local answers, and the costs below 
 MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
 """A connection that has lately caused more work than this is read only in turns of the poller (`Poller.add_turn`), so
 that clients that cause little work are served first. When the replies in one chunk have caused this much work, the
-chunk's remaining replies wait for a turn. The chunk's requests wait from the first request on that would be forwarded
-and decoded later (COPY)."""
+chunk's remaining replies wait for a turn. When the requests in one chunk have caused this much work, the next request
+that would be forwarded and decoded later (COPY) waits, and so do all requests after it."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
-Heartbeats with their replies. A client that causes less work is never read in turns, not even while the sidecar is
-overloaded."""
+Heartbeats with their replies. A client that causes less work, without bursts above MAX_UNCOUNTED_WORK, is never read in
+turns, not even while the sidecar is overloaded."""
 MAX_COUNTED_WORK: Final = 131_072
 """More work is not counted, so that a connection is read in turns for at most two seconds after its last work."""
 MIN_REQUEST_BYTES_PER_SECOND = 16_384
@@ -702,7 +702,7 @@ class Session:
     def _look_at_pending_reply(
         self, pending: Pending, key: int, size: int, buffer: bytes, start: int, end: int
     ) -> FrameAction:
-        """Returns what happens to a reply that has a pending reply."""
+        """Returns what happens to a reply for which the session keeps a `pending` object."""
         action = self.dispatcher.classify_reply(pending, size, self._now)
         stop = start + LENGTH_BYTES + size
         if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:
@@ -741,7 +741,7 @@ class Session:
         _, key, since, pending, injected, kept = self.in_flight.popleft()
         self.release_kept(kept)
         self._answer_bytes += DEFERRED_COST if key in RECORD_APIS else REQUEST_COST + DEFERRED_BYTE_COST * len(frame)
-        assert pending is not None  # A reply without a pending reply always passes.
+        assert pending is not None  # Without a pending reply, the broker's reply always passes.
         reply = self.dispatcher.reply(pending, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:
             return

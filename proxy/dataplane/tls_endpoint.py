@@ -120,7 +120,7 @@ class TlsEndpoint(EndpointSocket):
         """Decrypts the records in `_incoming`. Returns how many bytes were written to the shared buffer."""
         count: int = 0
         read_records = 0
-        read: Any = self._tls.read  # It returns a number if it gets a buffer, but is declared to return bytes.
+        read: Any = self._tls.read  # `read` returns a number if it gets a buffer, but is declared to return bytes.
         try:
             while got := read(len(_plain) - count, _view[count:]):
                 count += got

@@ -11,7 +11,7 @@ class RecordWalker:
     """Walks over the records of a stream that arrives in pieces.
 
     Attributes:
-        ended: how many records the last call of `walk` has ended.
+        ended: how many records ended within the bytes of the last call of `walk`.
     """
 
     __slots__ = ("_body_left", "_header_seen", "ended")

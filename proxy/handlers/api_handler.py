@@ -18,7 +18,7 @@ from group_sidecar.proxy.handlers.observer import Observer
 
 
 class ApiHandler(ABC):
-    """Handles the requests of one API, or of several APIs that are treated alike.
+    """Handles the requests of one API, or of several APIs with the same rules.
 
     Args:
         action: see Attributes.

@@ -37,8 +37,9 @@ from group_sidecar.proxy.handlers.sasl import SASL_APIS, SaslRequests
 from group_sidecar.proxy.handlers.unread_apis import NamedGroupWrites, TopicDeletions
 
 DEFERRED_APIS = exchange_events.GROUP_API_KEYS - exchange_events.REQUEST_EVENT_KEYS - LOCAL_APIS
-"""APIs whose requests and replies are forwarded first and decoded afterwards, unless a policy judges the requests.
-Questions, and requests whose sending is an event for the copy, are decoded before they are forwarded."""
+"""APIs whose requests and replies are forwarded first and decoded afterwards, unless a policy judges the requests. Two
+kinds of group requests are decoded before they are forwarded: questions, and requests that change the copy as soon as
+they are sent."""
 
 _Rows = Iterator[tuple[Iterable[int], ApiHandler]]
 """Handlers, each with the API keys that it handles."""

@@ -17,11 +17,12 @@ from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
 from group_sidecar.coordinator.wire.offset_apis import MANY_GROUPS_SINCE
 
 JUDGED_COMMIT_TIMES = 7
-"""A commit that a policy judges may have this many times as many elements: 21,000 by default, decoded in about 20 ms.
-Kafka accepts about 15,000 partitions in a commit, because `max.message.bytes` limits the batch of their records."""
+"""A commit that a policy judges may have this many times the usual number of elements: 21,000 by default, decoded in
+about 20 ms. Kafka accepts about 15,000 partitions in a commit, because `max.message.bytes` limits the batch of their
+records."""
 JUDGED_TIMES = 2
-"""Another request than a commit may have this many times as many elements if a policy judges the request. If the policy
-is enforced, the sidecar closes the connection of a request with more elements."""
+"""Any other request that a policy judges may have this many times the usual number of elements. If the policy is
+enforced, the sidecar closes the connection of a request with more elements."""
 COMMITS = frozenset({int(ApiKey.OFFSET_COMMIT), int(ApiKey.TXN_OFFSET_COMMIT)})
 _REQUESTS = {
     int(ApiKey.LEAVE_GROUP): 10,

@@ -195,7 +195,7 @@ class BrokerDispatcher(DeferredReplyHandler):
     def _pending_reply(self, pending: Pending) -> PendingReply:
         """Returns the object that handles a reply.
 
-        The session keeps only a `CopiedRequest` for some replies, because it does not know the handlers.
+        For some requests the session keeps only a `CopiedRequest`, because the session does not know the handlers.
         """
         return PendingCopy(pending, self._exchange_replies) if type(pending) is CopiedRequest else pending
 
@@ -276,7 +276,7 @@ class BrokerDispatcher(DeferredReplyHandler):
     def _report_tls(self, host: str, outcome: str) -> None:
         """Logs the first TLS connection of each host, for at most MAX_REPORTED_TLS_HOSTS hosts.
 
-        Each host has a line, so that the line of a probe on one host does not hide a client on another host. Later
+        Each host has its own line: the line of a port scanner on one host must not hide a client on another host. Later
         connections of a host are only counted, because TLS connections may pass unread on purpose.
         """
         hosts = self._reported_tls_hosts

@@ -30,7 +30,7 @@ class FallbackReasons:
         versions: which versions the broker and the sidecar offer.
         access: what a client may see.
         settings: which questions the sidecar may answer.
-        lost_requests: while any request waits there, every group is stale.
+        lost_requests: the lost requests that were not handled yet. While there are any, every group counts as stale.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FallbackReasons:
         return fallback_reason(request, exchange.version, manager, at, added=added)
 
     def asks_first(self, exchange: Exchange, reason: FallbackReason) -> bool:
-        """Whether the sidecar first asks the broker whether it serves the client, and only then answers.
+        """Whether the sidecar must ask the broker first, to learn whether the broker serves the client.
 
         The sidecar asks first if the broker lacks the question's API, and the sidecar has offered this API to clients
         (`ApiVersionsReplies`). The broker would close the connection if it got the question itself.
@@ -80,6 +80,6 @@ class FallbackReasons:
         )
 
     def _is_long(self, request: Struct) -> bool:
-        """Whether looking up the right to list each group would delay other clients."""
+        """Whether an answer needs the look-up of so many rights that other clients would wait."""
         many = len(self._copy.manager.group_metadata_cache) > MAX_RIGHTS_LOOKED_UP
         return many and self._access.may_have_authorizer and isinstance(request, ListGroupsRequest)

@@ -43,8 +43,8 @@ from group_sidecar.proxy.runtime.logging import log
 TRACKED_WRITES = exchange_events.GROUP_WRITE_KEYS - {ApiKey.HEARTBEAT, ApiKey.END_TXN}
 """Writes that make the copy wrong if they are not decoded. A missed Heartbeat or EndTxn is harmless. Without a
 Heartbeat, the copy only assumes that the member's session ends earlier. `__consumer_offsets` also contains the end of
-each transaction. If the sidecar does not read it, the broker answers questions about the offsets of a group that had a
-transaction."""
+each transaction. If the sidecar does not read this log, the broker answers questions about the offsets of a group that
+had a transaction."""
 _HEARTBEAT = int(ApiKey.HEARTBEAT)
 JOIN_SLACK_SECONDS = 60.0
 """Seconds that a join may wait beyond its own timeouts, because one rebalance may follow another."""

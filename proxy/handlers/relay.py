@@ -72,8 +72,8 @@ class PendingRelay(PendingReply):
 def relay(
     steps: Steps, exchange: Exchange, header: RequestHeader, copy: CoordinatorCopy, replies: ExchangeReplies, now: float
 ) -> AnswerInOrder:
-    """Answers a client's question by sending other requests to the broker. All earlier requests of
-    the connection must have their replies.
+    """Answers a client's question by sending other requests to the broker. All earlier requests of the connection must
+    have their replies.
 
     Args:
         steps: yields the requests and returns the client's reply; not started yet.

@@ -1,7 +1,7 @@
 """Caches decoded questions and their encoded answers.
 
 Monitoring tools repeat the same questions. Decoding a question and encoding its answer costs a hundred times as much as
-finding both in the cache. For each question, `local_answers` decides anew whether the copy may answer.
+finding both in the cache. For each question, `local_answers` decides again whether the copy may answer.
 """
 
 from collections import OrderedDict

@@ -1,6 +1,6 @@
 """Handles requests that are forwarded unread, and changes their replies.
 
-The APIs are Metadata, DescribeCluster, Produce and ApiVersions. `find_coordinator` handles FindCoordinator likewise.
+The APIs are Metadata, DescribeCluster, Produce and ApiVersions. `find_coordinator` handles FindCoordinator in this way.
 `ReplyRewriter` changes a reply. In a gateway, `RewrittenTails` handles the APIs whose replies end with addresses.
 """
 

@@ -1,7 +1,7 @@
 """Handles requests that are not decoded although they change groups or offsets.
 
-The requests are the heartbeats of share groups and streams groups, and DeleteTopics. Of a heartbeat, the sidecar reads
-only the group id. DeleteTopics makes the broker delete committed offsets.
+The requests are the heartbeats of share groups and streams groups, and DeleteTopics. The sidecar reads only the group
+id of a heartbeat. DeleteTopics makes the broker delete committed offsets.
 """
 
 from group_sidecar.coordinator.wire import exchange_events
@@ -14,7 +14,7 @@ from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
 
 
 class NamedGroupWrites(ApiHandler):
-    """Handles writes of which only the group id is read."""
+    """Handles writes that are forwarded undecoded. The sidecar reads only their group id."""
 
     def __init__(self, observer: Observer) -> None:
         super().__init__(HOLD)

@@ -305,8 +305,8 @@ def _is_leadership_pending(
     `nodes`: the leaders by partition, from Metadata.
 
     A broker that has just started takes over its partitions one after another. The ListOffsets replies of such a broker
-    are ahead of Metadata. So the result is True while Metadata reports the same leader, or none, for
-    `current_partition` and for one of `leader_partitions`.
+    are ahead of Metadata. So the result is True while Metadata reports the same for `current_partition` as for one of
+    `leader_partitions`: the same leader, or no leader.
     """
     return current_partition not in leader_partitions and nodes.get(current_partition) in {
         nodes.get(number) for number in leader_partitions

@@ -72,9 +72,9 @@ class JournalWriter:
     def write_fact(self, fact: Fact, now: float) -> None:
         """Queues records of a fact. Never waits. `now`: seconds since the epoch.
 
-        A fact before `run` is kept, and becomes a record when `run` begins. So no record of a successor is older than
-        the last record of its predecessor. While MAX_KEPT_FACTS facts are kept, the records of further facts go to the
-        queues of the outlets, which count dropped records.
+        A fact that arrives before `run` begins is kept, and becomes a record when `run` begins. So no record of a
+        successor is older than the last record of its predecessor. While MAX_KEPT_FACTS facts are kept, the records of
+        further facts go to the queues of the outlets, which count dropped records.
         """
         if self._is_running or len(self._kept_facts) >= MAX_KEPT_FACTS:
             self._queue_records(fact, now)

@@ -1,7 +1,7 @@
 """Accepts clients and connects each to its broker.
 
 - `acceptor`, `acceptor_thread`: accept a client and begin the connection to its broker, without and with a thread
-- `admission`: admits a client whose broker can be connected at once
+- `admission`: admits a client whose broker connection is established at once
 - `ports`: opens the listening sockets, or uses sockets that were passed to this process
 - `passed_sockets`: the sockets that a service manager or a predecessor has passed
 - `node_ports`: the ports that a gateway opens for the brokers of its cluster

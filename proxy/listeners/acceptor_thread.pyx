@@ -133,7 +133,7 @@ cdef class AcceptorThread:
             yield from self.clients_in(data)
 
     def clients_in(self, data):
-        """Yields the clients of these records. Raises OSError afterwards if a client could not be accepted."""
+        """Yields the clients of these records. Then raises an OSError of `EXHAUSTION_ERRNOS` if a record has one."""
         cdef const Record *record
         cdef int i, upstream, failed = 0
         cdef bint connected

@@ -108,8 +108,8 @@ class Admission:
     def target(self, address: Address, port: ClientPort) -> Target | None:
         """Returns the socket address to which broker connections are begun as soon as a client is accepted.
 
-        Returns None if there was no earlier connection to the broker, if the connection limit is reached, or if clients
-        have to do a handshake first.
+        Returns None if the socket address is not known, if the connection limit is reached, or if clients have to do a
+        handshake first. An earlier connection to the broker has shown the socket address.
         """
         if port.handshakes is not None or self._is_full:
             return None

@@ -139,7 +139,7 @@ class Server:
         nursery: trio.Nursery,
         events: int,
     ) -> None:
-        """Admits the accepted clients. Pauses the port if it may not accept more clients now, or if this failed."""
+        """Admits the accepted clients. Pauses the port if it may not accept more clients now, or after a failure."""
         try:
             self._admit_accepted(acceptor, port, nursery)
         except Exception as error:  # noqa: BLE001  A port that cannot accept clients may not end other connections.
@@ -289,7 +289,7 @@ class Server:
             raise _Refused(CloseReason.UPSTREAM_TLS) from None
 
     async def _connect(self, address: Address, attempt: socket.socket | None) -> socket.socket:
-        """Returns the attempt when it is established, otherwise a new connection.
+        """Returns the socket of the attempt when it has connected, otherwise a new connection.
 
         After a failed attempt the name is resolved again, because the broker may have another address now.
         """

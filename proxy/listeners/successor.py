@@ -44,7 +44,7 @@ that would end the new process are ignored until it handles them."""
 
 
 class SuccessorFailed(Exception):
-    """The successor serves no clients. The text completes the log line of `hand_over`, which also counts it."""
+    """The successor serves no clients. The text completes the log line of `hand_over`, which also counts failures."""
 
 
 class Successor:

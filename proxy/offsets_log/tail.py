@@ -28,7 +28,7 @@ from group_sidecar.proxy.runtime.supervision import Supervisor, Task, first_erro
 WAIT_SECONDS = 0.5
 """Seconds that the broker may hold a Fetch of the tail if there are no new records (`fetch.max.wait.ms`)."""
 SHORT_WAIT_SECONDS = 0.02
-"""Replaces `WAIT_SECONDS` while a partition loads, so that a partition soon joins the tail's Fetch after its load."""
+"""Replaces `WAIT_SECONDS` while a partition loads, so that the partition joins the tail's Fetch soon after its load."""
 PAUSE_SECONDS = 0.01
 """Seconds between two Fetches of the tail. Under load, each Fetch then returns more records, and fewer Fetches are
 needed."""

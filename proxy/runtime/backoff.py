@@ -50,7 +50,7 @@ class RetrySchedule(Generic[Key]):
         limit: the maximum number of things that are due at a time.
         first: seconds until the second attempt at a thing.
         longest: the maximum number of seconds between two attempts. The pause doubles with each attempt.
-        memory: seconds after its last attempt for which a thing that is no longer wanted is remembered.
+        memory: how many seconds after the last attempt a thing is remembered although it is no longer wanted.
     """
 
     def __init__(self, limit: int, first: float, longest: float, memory: float = 0.0) -> None:

@@ -17,8 +17,8 @@ from group_sidecar.proxy.runtime.log_throttle import LogThrottle
 from group_sidecar.proxy.runtime.logging import log
 
 FAILING_SECONDS = 60.0
-"""A part counts as failing for this many seconds after its last failure. A restarted part works or fails again within
-the longest pause between two attempts and its own interval."""
+"""A part counts as failing for this many seconds after its last failure. A restarted part works or fails again in less
+time: at the latest after the longest pause between two attempts and the part's own interval."""
 
 
 class Task(StrEnum):
@@ -41,7 +41,7 @@ class Task(StrEnum):
     NODES = "nodes"
     """Learning the nodes of the cluster, and watching the bootstrap broker, in a gateway."""
     PROBE = "probe"
-    """Asking the broker for its versions and its authorizer."""
+    """Asking the broker for information that no client's traffic shows, such as versions and log ends."""
     RELIST = "relist"
     """Keeping the list of groups up to date."""
     RELOAD = "reload"
@@ -51,7 +51,7 @@ class Task(StrEnum):
     SHRINKING = "shrinking"
     """Removing members from groups that exceed their size limit."""
     SWEEP = "sweep"
-    """Removing members whose session has expired."""
+    """Marking members as overdue if their sessions must have expired."""
     TAIL = "tail"
     """Reading `__consumer_offsets`."""
     VERIFICATION = "verification"

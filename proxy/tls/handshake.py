@@ -145,7 +145,7 @@ async def _send(stream: trio.socket.SocketType, outgoing: ssl.MemoryBIO) -> None
 
 
 async def _send_alert(peer: socket.socket, outgoing: ssl.MemoryBIO) -> None:
-    """Tells the peer why the handshake failed, if the socket accepts the bytes at once."""
+    """Sends the alert of a failed handshake to the peer, if the socket accepts the bytes at once."""
     try:
         peer.send(outgoing.read())
     except OSError:

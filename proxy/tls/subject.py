@@ -53,7 +53,7 @@ def _attribute(attribute: bytes) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escapes special characters, and the spaces at both ends."""
+    """Escapes special characters, and the spaces and carriage returns at both ends."""
     inner = text.strip(" \r")
     begin = text.index(inner) if inner else len(text)
     end = begin + len(inner)

@@ -179,8 +179,11 @@ class SimulatedClient:
             self.world.replied(sent, frame, _decoded(sent, frame))
 
     def _link_ended(self, link: Link) -> None:
-        """Checks a connection that has ended. Either the sidecar closed the connection, or the client did just now."""
-        if self._link is link and link.reads and self.world.host.is_draining:
+        """Checks a connection that has ended. Either the sidecar closed the connection, or the client did just now.
+
+        A stopping sidecar does not wait for the replies to a client that has closed its sending side.
+        """
+        if self._link is link and link.reads and link.sends and self.world.host.is_draining:
             for sent in self._sent:
                 if sent.broker_reply is not None and not sent.was_reset:
                     name = type(sent.request).__name__

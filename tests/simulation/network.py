@@ -129,6 +129,7 @@ class Link:
     Attributes:
         peer: gets what the sidecar sends.
         reads: whether the peer takes bytes. If not, they stay in the kernel's buffer.
+        sends: whether the peer may still send. False after `half_close`.
         on_sent: called with bytes that the sidecar has sent, at once.
         on_arrived: called with bytes when the sidecar can read them.
         on_ended: called when the sidecar's end was closed, or learns that the connection is closed.
@@ -138,7 +139,7 @@ class Link:
         self._network, self._end = network, end
         self._fd = end.fileno()
         self.peer: Peer
-        self.reads = True
+        self.reads = self.sends = True
         self.on_sent: Callable[[bytes], None] = _ignore
         self.on_arrived: Callable[[bytes], None] = _ignore
         self.on_ended: Callable[[], None] = _ignore_end
@@ -161,6 +162,7 @@ class Link:
     def half_close(self) -> None:
         """Sends the end of the peer's stream. The peer continues to read."""
         if self.is_open:
+            self.sends = False
             self._to_sidecar.send(b"")
 
     def cut(self) -> None:

@@ -99,12 +99,11 @@ class Asker(Looping):
         if not questions:
             done(True)
         left = [len(questions)]
-        before = sum(self.world.checker.local.values())
 
         def one(reply: Any) -> None:
             left[0] -= 1
             if not left[0]:
-                done(sum(self.world.checker.local.values()) - before == len(questions))
+                done(not self.world.left_to_broker)
 
         for question in questions:
             self.send(question, one)

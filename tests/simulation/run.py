@@ -106,11 +106,15 @@ async def _become_certain(world: World, *, rests: bool) -> None:
     world.timeline.note("everything is certain")
 
 
+def _can_ask(world: World) -> bool:
+    return world.askers[0].is_connected and not world.askers[0].is_waiting
+
+
 async def _answers_everything(world: World, *, learns: bool) -> bool:
     """Asks about all groups. Returns whether the sidecar answered all questions itself. `learns`: see `Asker`."""
-    [asker, *_] = world.askers
-    if not asker.is_connected or asker.is_waiting:
+    if not _can_ask(world):
         return False
+    asker = world.askers[0]
     world.left_to_broker.clear()
     answered, has_all = list[bool](), trio.Event()
 
@@ -130,6 +134,8 @@ async def _stay_certain(world: World) -> None:
     while world.timeline.now < until:
         before = world.kafka.history.numbers()
         await trio.sleep(ASK_SECONDS)
+        if not _can_ask(world):
+            continue  # The replies to the asker's own questions are on their way.
         if not await _answers_everything(world, learns=False) and before == world.kafka.history.numbers():
             left = "".join(f"\n    {each}" for each in world.left_to_broker)
             raise Violation(f"without any change, the sidecar leaves to the broker again:{left}")

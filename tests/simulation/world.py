@@ -194,9 +194,11 @@ class World:
         members = max(len(state.described.members) for state in states)
         if is_joining:  # Only parked joins count, and those that may become parked. A lost join may be parked for long.
             members = self.kafka.most_parked(request.group_id, since - AWARE_SECONDS)
+            # A description does not show whether the lost join of a known member is parked.
+            known = {each.member_id for state in states for each in state.described.members}
             others = sum(
                 (each.ended_at > now - LOST_SECONDS and not each.is_parked)
-                or (each.is_lost and each.effect is not None)
+                or (each.is_lost and (each.effect is not None or getattr(each.request, "member_id", "") in known))
                 for each in joins
             )
         if members + others < limit:

@@ -96,6 +96,11 @@ def test_deletion_ends_unseen_history(world: World) -> None:
     assert (world.lacking(), world.listing()) == (COMPLETE, None)
 
 
+def list_no_groups(world: World) -> None:
+    listed = GroupsListed(groups=frozenset(), sent_at=world.now(), as_of=world.manager.note_count)
+    world.apply([listed], world.now())
+
+
 def test_moved_group_is_cold(world: World) -> None:
     """A group that moved to another broker is Dead and COLD, and does not make the list incomplete after the broker's
     list.
@@ -103,8 +108,7 @@ def test_moved_group_is_cold(world: World) -> None:
     world.gather(Client(world, "a", "g"))
     world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
     assert (world.view().state, world.lacking()) == (GroupState.DEAD, (FallbackReason.COLD, FallbackReason.COLD))
-    listed = GroupsListed(groups=frozenset(), sent_at=world.now(), as_of=world.manager.note_count)
-    world.apply([listed], world.now())
+    list_no_groups(world)
     assert world.lacking() == (FallbackReason.COLD, FallbackReason.COLD), (
         "the group is at another broker now and may return"
     )
@@ -394,24 +398,32 @@ def states(manager: GroupMetadataManager) -> dict[str, tuple[int, object]]:
     return {name: (group.changes, group.incomplete_reason) for name, group in manager.group_metadata_cache.items()}
 
 
-def test_dead_description_settles_unread_write(world: World) -> None:
-    """A description as Dead ends the doubt of an unread write of an unknown group."""
+def test_listing_settles_unread_write(world: World) -> None:
+    """Without the log, only a listing ends the doubt of an unread write of an unknown group.
+
+    DescribeGroups also returns a group of a newer protocol as Dead.
+    """
     world.manager.note_unread_write("g")
     world.manager.note_unread_write("g", world.now())
     assert in_doubt(world.manager) == ["g"]
+    assert not world.manager.needs_listing()
     world.describe()
+    assert world.lacking() == (FallbackReason.COLD, FallbackReason.COLD)
+    assert world.manager.needs_listing()
+    list_no_groups(world)
     assert (world.lacking(), world.listing(), in_doubt(world.manager)) == (COMPLETE, None, [])
+    assert not world.manager.needs_listing()
 
 
-def test_lost_join_outlasts_dead_description(world: World) -> None:
-    """A description as Dead ends the doubt of a lost join only after the time in which the join may arrive."""
+def test_lost_join_outlasts_listing(world: World) -> None:
+    """A listing ends the doubt of a lost join only after the time in which the join may arrive."""
     a = Client(world, "a", "g")
     a.join()
     a.reconnect()
-    world.describe()
+    list_no_groups(world)
     assert world.lacking() == (FallbackReason.COLD, FallbackReason.COLD)
     world.pass_time(1.5)
-    world.describe()
+    list_no_groups(world)
     assert world.lacking() == COMPLETE
 
 

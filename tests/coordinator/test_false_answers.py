@@ -1,0 +1,302 @@
+"""Answers and group sizes that the broker has refuted before, or may refute because of a request in flight."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from group_sidecar.codecs.api_registry import ApiKey
+from group_sidecar.coordinator.manager import GroupMetadataManager
+from group_sidecar.coordinator.model.events import (
+    DescribedMember,
+    Event,
+    GroupDeleted,
+    GroupDescribed,
+    JoinAccepted,
+    JoinSent,
+    MembersLeft,
+    MemberUnknown,
+    OffsetsDeleted,
+    OffsetsDoubted,
+    OffsetsLearned,
+    OffsetsStored,
+    ReplyLost,
+)
+from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState
+from group_sidecar.coordinator.wire.exchange_events import GROUP_ONLY_KEYS
+from tests.coordinator.large_groups import joining
+from tests.coordinator.log.test_consumer_group_records import CLASSIC
+from tests.coordinator.log.test_consumer_group_records import Log as Records
+from tests.coordinator.log.test_follower import T0, Reader, generation, gone, heartbeat, offset, with_member
+
+NEW_GROUP = [*Records().group(4, 4).member("x").current("x", 4).records.items()]
+MIXED_GROUP = [
+    *Records().group(4, 4).member("x").current("x", 4).member("c", tags=CLASSIC).current("c", 4).records.items()
+]
+JOINING = joining(1)
+
+
+def described(manager: GroupMetadataManager, at: float, state: GroupState, *members: str) -> GroupDescribed:
+    """The broker's description of the group, which was requested at `at`."""
+    return GroupDescribed(
+        group_id="g",
+        sent_at=at,
+        state=state,
+        protocol_type="consumer" if members else "",
+        protocol="",
+        members=tuple(
+            DescribedMember(
+                member_id=each, instance_id=None, client_id="c", client_host="/h", metadata=b"", assignment=b""
+            )
+            for each in members
+        ),
+        as_of=manager.changes_of("g")[0],
+    )
+
+
+def observed() -> GroupMetadataManager:
+    """A copy that observes all groups from their creation on, at the only broker, without the log."""
+    manager = GroupMetadataManager(exclusive=True)
+    manager.set_existing_groups(())
+    manager.set_broker_count(1, 0)
+    return manager
+
+
+# Groups of the newer protocols, which DescribeGroups reports as missing.
+
+
+def test_consumer_group_beyond_bound_is_not_denied() -> None:
+    """DescribeGroups reports a KIP-848 group as Dead. So its reply does not show that such a group is missing."""
+    reader = Reader(exclusive=True, max_groups=1)
+    reader.read(offset(0, 5, "kept"), at=1)
+    reader.read(*NEW_GROUP, at=2)
+    manager = reader.manager
+    manager.apply([GroupDeleted(group_id="kept", sent_at=2.1)], 2.15)
+    reader.read(offset(0, None, "kept"), gone("kept"), at=2.2)
+    assert manager.listing_fallback_reason(2.2) is FallbackReason.COLD
+    manager.apply([described(manager, 2.3, GroupState.DEAD)], 2.4)
+    assert manager.listing_fallback_reason(2.4) is FallbackReason.COLD
+    assert manager.group_fallback_reason("g", 2.4) is FallbackReason.COLD
+    assert manager.consumer_fallback_reason("g", 2.4) is FallbackReason.COLD
+
+
+def test_new_streams_group_is_not_denied() -> None:
+    """A description as Dead does not hide a share or streams group whose records were not read yet."""
+    reader = Reader(exclusive=True)
+    manager = reader.manager
+    manager.note_unread_write("g")
+    manager.note_unread_write("g", 1)
+    manager.apply([described(manager, 1.1, GroupState.DEAD)], 1.2)
+    reader.catch_up(0.9, 1.25)  # Fetched before the broker created the group.
+    assert manager.listing_fallback_reason(1.25) is FallbackReason.COLD
+    assert manager.consumer_fallback_reason("g", 1.25) is FallbackReason.COLD
+
+
+def test_lost_heartbeat_may_convert_classic_group() -> None:
+    """A heartbeat whose reply was lost may have made a classic group a KIP-848 group."""
+    reader = Reader(load=[generation(3), offset(0, 5)])
+    reader.catch_up(0.5, 0.5)
+    assert reader.manager.consumer_fallback_reason("g", 0.6) is None
+    reader.manager.apply([ReplyLost(group_id="g", sent_at=0.9, token="1:1", may_create_group=True)], 1)
+    assert reader.manager.consumer_fallback_reason("g", 1.1) is FallbackReason.IN_DOUBT
+    reader.catch_up(2.1, 2.1)
+    assert reader.manager.consumer_fallback_reason("g", 2.2) is None
+
+
+def test_request_that_creates_share_group_is_a_write() -> None:
+    """AlterShareGroupOffsets creates a share group, so the copy must note it like the heartbeat of a share group."""
+    assert ApiKey.ALTER_SHARE_GROUP_OFFSETS in GROUP_ONLY_KEYS
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        JoinAccepted(
+            group_id="g",
+            sent_at=1.1,
+            joining=JOINING,
+            member_id="n",
+            generation=5,
+            protocol_type="consumer",
+            protocol="range",
+            leader="",
+            roster=(),
+        ),
+        MembersLeft(group_id="g", sent_at=1.1, members=(("c", None),), client_id="c", client_host="/h"),
+        MemberUnknown(group_id="g", sent_at=1.1, member_id="c"),
+    ],
+    ids=["join", "leave", "unknown"],
+)
+def test_change_of_classic_member_waits_for_log(event: Event) -> None:
+    """After a classic member has joined or left a KIP-848 group, only the log shows the group's new epoch."""
+    reader = Reader(load=MIXED_GROUP)
+    manager = reader.manager
+    manager.apply([heartbeat(changes=False, at=0.5, member_id="x")], 0.6)
+    reader.catch_up(1, 1)
+    assert manager.consumer_fallback_reason("g", 1) is None
+    manager.apply([event], 1.2)
+    assert manager.consumer_fallback_reason("g", 1.2) is FallbackReason.IN_DOUBT
+    reader.catch_up(1.3, 1.4)
+    assert manager.consumer_fallback_reason("g", 1.4) is None
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["existed", "appeared"])
+def test_newer_group_without_log_is_not_denied(is_listed: bool) -> None:
+    """Without the log, a group that exists at the start or that sends unread heartbeats is not denied.
+
+    DescribeGroups reports a group of a newer protocol as Dead. Its offsets must not seem to be missing.
+    """
+    manager = GroupMetadataManager(exclusive=True)
+    manager.set_existing_groups(("g",) if is_listed else ())
+    manager.set_broker_count(1, 0)
+    if not is_listed:
+        manager.note_unread_write("g")
+        manager.note_unread_write("g", 1)
+        manager.apply([stored(1.1, 1.2, 9)], 1.2)
+    for at in (2.0, 3.0):
+        manager.apply([described(manager, at, GroupState.DEAD)], at + 0.1)
+        assert manager.offsets_fallback_reason("g", at + 0.2) is not None
+        assert manager.listing_fallback_reason(at + 0.2) is not None
+        assert manager.group_fallback_reason("g", at + 0.2) is not None
+
+
+# Groups whose members or records are gone.
+
+
+def test_session_of_described_member_may_end_at_once() -> None:
+    """A description does not contain when a member sent its last request, even if the log has its session timeout.
+
+    Found by seed 2254 of the simulation.
+    """
+    reader = Reader(exclusive=True)
+    manager = reader.manager
+    manager.apply([described(manager, 1, GroupState.STABLE, "m")], 1.1)
+    reader.read(with_member(3), at=1.2)
+    manager.apply([described(manager, 1.3, GroupState.STABLE, "m")], 1.4)
+    reader.catch_up(2, 2)
+    assert manager.group_fallback_reason("g", 2.5) is FallbackReason.IN_DOUBT
+
+
+@pytest.mark.parametrize("lost", ["commit", "join"])
+def test_lost_request_may_create_vanished_group_again(lost: str) -> None:
+    """A lost request may create a group again after the log has shown that the broker removed the group."""
+    reader = Reader(exclusive=True, load=[generation(3), offset(0, 5)])
+    manager = reader.manager
+    events: list[Event] = [JoinSent(group_id="g", sent_at=0.9, joining=JOINING)]
+    events.append(ReplyLost(group_id="g", sent_at=0.9, token=JOINING.token, may_create_group=True))
+    if lost == "commit":
+        events = [OffsetsDoubted(group_id="g", sent_at=0.9, partitions=(T0,), may_create_group=True)]
+    manager.apply(events, 1)
+    reader.catch_up(1.2, 1.2)
+    reader.read(offset(0, None), gone(), at=1.3)
+    assert "g" not in manager.group_metadata_cache
+    assert manager.group_fallback_reason("g", 1.4) is FallbackReason.COLD
+    assert manager.listing_fallback_reason(1.4) is FallbackReason.COLD
+    assert manager.offsets_fallback_reason("g", 1.4) is FallbackReason.IN_DOUBT
+
+
+# Offsets.
+
+
+def stored(sent_at: float, now: float, value: int, writer: str = "") -> OffsetsStored:
+    offset = CommittedOffset(value, 1, "m", now, True, writer)
+    return OffsetsStored(group_id="g", sent_at=sent_at, offsets={T0: offset})
+
+
+@pytest.mark.parametrize("partitions", [None, (T0,)], ids=["DeleteGroups", "OffsetDelete"])
+def test_lost_deletion_may_follow_first_commit_of_group(partitions: tuple[tuple[str, int], ...] | None) -> None:
+    """A lost deletion may remove the first offset of a group that exists already."""
+    manager = observed()
+    join = JoinAccepted(
+        group_id="g",
+        sent_at=0.3,
+        joining=JOINING,
+        member_id="n",
+        generation=1,
+        protocol_type="other",
+        protocol="range",
+        leader="n",
+        roster=(("n", None, b""),),
+    )
+    manager.apply([JoinSent(group_id="g", sent_at=0.3, joining=JOINING), join], 0.4)
+    manager.apply([OffsetsDoubted(group_id="g", sent_at=1, partitions=partitions)], 1.1)
+    manager.apply([stored(1.2, 1.3, 9)], 1.3)
+    assert manager.offsets_fallback_reason("g", 1.3) is not None
+
+
+def _reply() -> list[Event]:
+    outdated = OffsetsLearned(
+        group_id="g", sent_at=1.1, offsets={T0: CommittedOffset(7, 1, "m", 1.2)}, absent=(), complete=False, as_of=0
+    )
+    return [outdated]
+
+
+def _crossing_commit() -> list[Event]:
+    return [stored(1.1, 1.2, 6, "2"), stored(1.1, 1.25, 7, "3")]
+
+
+def _crossing_deletion() -> list[Event]:
+    return [stored(1.1, 1.2, 6), OffsetsDeleted(group_id="g", sent_at=1.1, partitions=(T0,))]
+
+
+@pytest.mark.parametrize("doubt", [_reply, _crossing_commit, _crossing_deletion])
+def test_later_doubt_does_not_end_earlier_doubt(doubt: Callable[[], list[Event]]) -> None:
+    """Another doubt of the same offset does not shorten the time in which a lost commit may still take effect.
+
+    Found by seed 2094 of the simulation.
+    """
+    manager = observed()
+    manager.apply([stored(0.5, 0.6, 5)], 0.6)
+    manager.apply([OffsetsDoubted(group_id="g", sent_at=1, partitions=(T0,), may_create_group=True)], 1.1)
+    manager.apply(doubt(), 1.25)
+    manager.apply([stored(1.3, 1.4, 8)], 1.4)
+    assert manager.offsets_fallback_reason("g", 1.5) is FallbackReason.IN_DOUBT
+
+
+# The size of a group.
+
+
+def accepted(generation: int, at: float, member_id: str, *roster: str, token: str = "1:1") -> JoinAccepted:
+    return JoinAccepted(
+        group_id="g",
+        sent_at=at,
+        joining=replace(JOINING, token=token, member_id=member_id),
+        member_id=member_id,
+        generation=generation,
+        protocol_type="consumer",
+        protocol="range",
+        leader=roster[0] if roster else "a",
+        roster=tuple((each, None, b"") for each in roster),
+    )
+
+
+def test_late_join_outdates_description() -> None:
+    """A join that the broker answered at once may have given a static member another id.
+
+    A description from before then has the old id. So a join with the new id would not count as parked. Found by seed
+    2118 of the simulation.
+    """
+    manager = observed()
+    manager.apply([accepted(3, 1, "a", "a", "old")], 1.1)
+    manager.apply([described(manager, 1.2, GroupState.STABLE, "a", "old")], 1.3)
+    manager.apply([accepted(3, 1.4, "new", token="2:1")], 1.5)
+    assert not manager.view_with_occupancy("g", 1.55).occupancy.certain
+    again = replace(JOINING, token="2:2", member_id="new")
+    manager.apply([JoinSent(group_id="g", sent_at=1.6, joining=again)], 1.6)
+    occupancy = manager.view_with_occupancy("g", 1.7).occupancy
+    assert not occupancy.certain or occupancy.parked == 1
+
+
+def test_old_join_without_reply_begins_no_rebalance() -> None:
+    """The broker describes a group as Stable long after it got a join that has no reply yet.
+
+    Kafka answers only the last of several joins of one member. Found by seed 2114 of the simulation.
+    """
+    manager = observed()
+    unanswered = replace(JOINING, token="9:1", member_id="gone")
+    manager.apply([JoinSent(group_id="g", sent_at=1, joining=unanswered)], 1)
+    manager.apply([accepted(3, 2, "a", "a", "b", token="2:1")], 2.1)
+    manager.apply([described(manager, 30, GroupState.STABLE, "a", "b")], 30.1)
+    occupancy = manager.view_with_occupancy("g", 30.2).occupancy
+    assert occupancy.certain
+    assert occupancy.state is GroupState.STABLE
