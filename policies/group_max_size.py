@@ -156,6 +156,11 @@ class GroupMaxSize(Policy):
         if occupancy.state is GroupState.PREPARING_REBALANCE:
             if occupancy.is_parked(caller, request.group_instance_id):
                 return ALLOW
+            if occupancy.may_be_settled:
+                # The broker may never receive the lost joins. Then the members count, as in a stable group.
+                verdict = self._judge_size(limit, caller, group, self.settings.error_code)
+                if isinstance(verdict, Refuse):
+                    return verdict
             if not occupancy.certain:
                 return CONFIRM
             # Kafka's coordinator removes the refused member, or its issued id. Otherwise the rebalance would wait for

@@ -207,6 +207,7 @@ class Occupancy:
         parked: how many joins are parked at the broker.
         is_parked: returns whether the join of a member, given by its member id and its instance id, is parked.
         certain: whether the broker has exactly these members and joins. If not, the broker may have more or fewer.
+        may_be_settled: whether `state` is a rebalance only because of lost joins, which the broker may never receive.
     """
 
     state: GroupState = GroupState.DEAD
@@ -214,6 +215,7 @@ class Occupancy:
     parked: int = 0
     is_parked: Callable[[str, str | None], bool] = lambda _, __: False
     certain: bool = False
+    may_be_settled: bool = False
 
 
 NO_OCCUPANCY = Occupancy()

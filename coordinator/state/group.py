@@ -278,7 +278,7 @@ class Group:
         self.lifecycle.adopt_generation(generation, now)
         self.roster.forget_metadata()
         self.rebalances.abandon()
-        self.pending_joins.begin_generation(now)
+        self.pending_joins.forget_descriptions()
         self.completeness.miss_members()
 
     def empty_out(self, now: float) -> None:
@@ -372,7 +372,7 @@ class Group:
         self.roster.replace(members)
         self.roster.retain_left_ids([sent.joining.member_id for sent in self.joins.values()])
         self.roster.complete()
-        self.pending_joins.begin_generation(now)
+        self.pending_joins.forget_descriptions()
         self.completeness.adopt_logged()
         self.touch(now)
 

@@ -5,6 +5,7 @@ from group_sidecar.coordinator.model.views import GroupKind, GroupState, Occupan
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.pending_joins import BrokerDescription
 
+_ALL_COUNT = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 _WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
 
 
@@ -29,9 +30,11 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
     description = pending.described_since(group.generation_at, now)
     # Lost joins may have begun a rebalance, in which known members have no priority over new members.
     state = GroupState.PREPARING_REBALANCE if pending.has_lost_joins else group.apparent_state
-    members = frozenset(group.members)
+    members, may_be_settled = frozenset(group.members), False
     if description is not None and not is_certain:
         state, members = _state_since(description, group), description.members | pending.new_members
+        if state is GroupState.PREPARING_REBALANCE and description.state in _ALL_COUNT and pending.has_lost_joins:
+            may_be_settled = not _has_begun(description, group)
     certain = is_certain or description is not None
     # The broker rejects joins with unknown member ids, for instance of clients that still use ids of a removed group.
     unknown = pending.parked_unknown(members, group.pending) if certain else 0
@@ -41,17 +44,23 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
         parked=pending.parked - unknown,
         is_parked=pending.is_parked,
         certain=certain,
+        may_be_settled=may_be_settled,
     )
 
 
 def _state_since(description: BrokerDescription, group: Group) -> GroupState:
     """Returns the state that the broker described, unless a rebalance has begun since or a lost join may begin one."""
+    if _has_begun(description, group) or group.pending_joins.has_lost_joins:
+        return GroupState.PREPARING_REBALANCE
+    return description.state
+
+
+def _has_begun(description: BrokerDescription, group: Group) -> bool:
+    """Whether a rebalance must have begun since the description."""
     since = group.rebalance.waiting_since if group.rebalance else NEVER
     begun = group.state is GroupState.PREPARING_REBALANCE and since > description.asked_at
     # The broker received earlier joins before it described the group, so the description shows the rebalance that they
     # began. The size of a group without members consists of its joins, so joins that are still on their way count too.
     arrived_at = NEVER if description.state in _WITHOUT_MEMBERS else description.asked_at - LOST_REQUEST_SECONDS
-    joins = any(sent.sent_at >= arrived_at and group.forces_rebalance(sent) for sent in group.joins.values())
-    if begun or joins or group.pending_joins.has_lost_joins:
-        return GroupState.PREPARING_REBALANCE
-    return description.state
+    joins = (sent for sent in group.joins.values() if sent.sent_at >= arrived_at)
+    return begun or any(group.forces_rebalance(sent) for sent in joins)

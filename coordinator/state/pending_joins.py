@@ -157,6 +157,13 @@ class PendingJoins:
             self._set_lost_joins(
                 {join_key: lost_join for join_key, lost_join in self._lost_joins.items() if lost_join.until > now}
             )
+        self.forget_descriptions()
+
+    def forget_descriptions(self) -> None:
+        """Forgets what descriptions have shown, because a generation was found whose beginning was not seen.
+
+        The lost joins remain. The broker may have received them after the generation began.
+        """
         self._unknown_joins, self._new_member_ids, self._description = 0, frozenset(), None
 
     def apply_description(self, event: GroupDescribed, before: Set[str], now: float, *, roster_complete: bool) -> None:

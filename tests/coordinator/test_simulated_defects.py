@@ -218,6 +218,49 @@ def test_late_record_of_described_group() -> None:
     assert world.view().fallback_reason is not None
 
 
+@pytest.mark.parametrize("in_log", [True, False])
+def test_lost_join_outlasts_generation_found(in_log: bool) -> None:
+    """A lost join counts although the log or a commit shows a generation afterwards. It may be older (seed 99)."""
+    world = World(Broker())
+    world.read_log()
+    members = [Client(world, name, "g") for name in "ab"]
+    world.gather(*members)
+    world.manager.forget_group_state("g", world.now())
+    new = Client(world, "c", "g", version=2)
+    new.join()
+    world.handle(new.connection)
+    new.reconnect()
+    world.pass_time(2.0)
+    if in_log:
+        world.tail.catch_up(world.now())
+    else:
+        members[0].commit(0, 5)
+        world.settle()
+    world.describe()
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.state, len(occupancy.members), occupancy.parked) == (GroupState.PREPARING_REBALANCE, 3, 1)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_lost_join_may_begin_no_rebalance(arrives: bool) -> None:
+    """A stable group with a lost join may rebalance or not, until the join must have arrived (seeds 99 and 100)."""
+    world = World(Broker())
+    member = Client(world, "a", "g")
+    world.gather(member)
+    member.metadata = b"new"
+    member.join()
+    member.reconnect()
+    world.describe()
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.state, occupancy.parked) == (GroupState.PREPARING_REBALANCE, 1)
+    assert occupancy.may_be_settled
+    if arrives:
+        world.handle_lost(0)
+    world.pass_time(LOST_REQUEST_SECONDS)
+    world.describe()
+    assert not world.manager.view_with_occupancy("g", world.now()).occupancy.may_be_settled
+
+
 def test_uncertain_member_needs_description() -> None:
     """The sidecar asks for a description of a group with a member whose client id is uncertain (seed 22).
 
