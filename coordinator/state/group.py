@@ -100,6 +100,7 @@ class Group:
         self.changes = 0
         self.changed_at = self.wire_event_at = NEVER
         self.metadata_bytes, self.metadata_counted_at = 0, -1
+        self._has_unseen_history = incomplete_reason is not None
         self._view_key: tuple[int, ConsumerGroupView | None] = (0, None)
         self._view_parts: tuple[tuple[MemberView, ...], ConsumerGroupView | None] = ((), None)
 
@@ -287,8 +288,8 @@ class Group:
         The broker forgets the protocol, keeps the protocol type, and begins a new generation.
         """
         preparing = self.joins or self.state is GroupState.PREPARING_REBALANCE
-        if preparing and self.pending.may_be_used(now):
-            self.doubt(now)  # The broker's rebalance still waits for clients that were issued a member id.
+        if preparing and (self._has_unseen_history or self.pending.may_be_used(now)):
+            self.doubt(now)  # The broker's rebalance may still wait for clients that were issued a member id.
         self.lifecycle.empty_out(now, kept=self.kept_when_empty)
         self.rebalances.drop()
         self.pending_joins.begin_generation(now)

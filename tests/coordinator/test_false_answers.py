@@ -27,7 +27,16 @@ from group_sidecar.coordinator.wire.exchange_events import GROUP_ONLY_KEYS
 from tests.coordinator.large_groups import joining
 from tests.coordinator.log.test_consumer_group_records import CLASSIC
 from tests.coordinator.log.test_consumer_group_records import Log as Records
-from tests.coordinator.log.test_follower import T0, Reader, generation, gone, heartbeat, offset, with_member
+from tests.coordinator.log.test_follower import (
+    T0,
+    Reader,
+    generation,
+    gone,
+    heartbeat,
+    member_seen,
+    offset,
+    with_member,
+)
 
 NEW_GROUP = [*Records().group(4, 4).member("x").current("x", 4).records.items()]
 MIXED_GROUP = [
@@ -175,6 +184,22 @@ def test_session_of_described_member_may_end_at_once() -> None:
     manager.apply([described(manager, 1.3, GroupState.STABLE, "m")], 1.4)
     reader.catch_up(2, 2)
     assert manager.group_fallback_reason("g", 2.5) is FallbackReason.IN_DOUBT
+
+
+def test_rebalance_may_wait_for_unseen_ids() -> None:
+    """A rebalance without members may wait for ids that the broker issued before the copy knew the group (seed 386)."""
+    reader = Reader(exclusive=True, load=[with_member(3), offset(0, 5)])
+    manager = reader.manager
+    reader.catch_up(1, 1)
+    manager.apply([replace(member_seen("m", 1.1), no_rebalance=False)], 1.2)
+    manager.apply([described(manager, 1.3, GroupState.PREPARING_REBALANCE, "m")], 1.4)
+    reader.catch_up(1.5, 1.5)
+    manager.apply(
+        [MembersLeft(group_id="g", sent_at=1.6, members=(("m", None),), client_id="c", client_host="/h")], 1.7
+    )
+    reader.catch_up(2, 2)
+    assert manager.view("g", 2).state is GroupState.EMPTY
+    assert manager.group_fallback_reason("g", 2) is FallbackReason.IN_DOUBT
 
 
 @pytest.mark.parametrize("lost", ["commit", "join"])
