@@ -230,7 +230,7 @@ class Kafka:
         self._model.groups.setdefault(group_id, ModelGroup(group_id)).offsets.update(offsets)
 
     def _transactions_changed(self) -> None:
-        self.record(Effect(self._timeline.now))
+        self.record(None)
         self._wake_fetches()
 
     def _wake_fetches(self) -> None:
