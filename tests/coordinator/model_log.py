@@ -4,6 +4,8 @@
 and tombstones for their removal. Kafka does not log a rebalance in progress. `Tail` makes one Fetch at a time.
 """
 
+from collections.abc import Iterable
+
 from google_crc32c import value as crc32c
 
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKey, encode_key, encode_value
@@ -52,6 +54,11 @@ class ModelLog:
     def had(self, group_id: str, since: int) -> list[Offsets]:
         """Returns the offsets of a group after each write from number `since` on. The first write is number 1."""
         return [groups.get(group_id, {}) for groups in self._history[max(since - 1, 0) :]]
+
+    def repeat(self, keys: Iterable[bytes]) -> None:
+        """Makes the next `write` append records with these keys again, as a broker does for a repeated commit."""
+        for key in keys:
+            self._written.pop(key, None)
 
     def _append(self, key: bytes, value: bytes | None) -> None:
         self.entries.append((key, value))

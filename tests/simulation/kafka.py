@@ -220,6 +220,7 @@ class Kafka:
         if group is not None:
             stored = {place for place, offset in committed if group.offsets.get(place, (None,))[0] == offset}
             self.transactions.overwritten(request.group_id, stored)
+            self.log.repeat(request.group_id, {place: group.offsets[place] for place in stored})
 
     # Transactions.
 

@@ -75,6 +75,10 @@ class OffsetsLog:
             self._keys[number].append([key for key, _ in records])
         return bool(found)
 
+    def repeat(self, group_id: str, offsets: Offsets) -> None:
+        """Makes the next `write` append these offsets, also if the last commit has stored equal ones."""
+        self._log.repeat(_offset_records(group_id, offsets))
+
     def write_pending(self, group_id: str, producer_id: int, offsets: Offsets) -> None:
         """Appends offsets that count only if their transaction is committed."""
         records: list[Entry] = [*_offset_records(group_id, offsets).items()]
