@@ -359,6 +359,8 @@ class Group:
         if self.incomplete_reason is not None and self.logged_metadata is None:
             # Neither the description nor the log contains the generation.
             self.lifecycle.forget_generation()
+        elif event.state is COMPLETING_REBALANCE and self.state is not COMPLETING_REBALANCE:
+            self.lifecycle.pass_generation()
         self.roster.adopt_description(event.members, event.protocol, now)
         if self.state is not event.state:
             self.rebalances.drop()

@@ -106,6 +106,11 @@ class Lifecycle:
         """Marks the number of the generation as unknown."""
         self.generation = UNKNOWN_GENERATION
 
+    def pass_generation(self) -> None:
+        """Notes that at least one generation has begun that was not seen. Records of earlier ones are then outdated."""
+        if self.generation != UNKNOWN_GENERATION:
+            self.generation += 1
+
     def report(self, state: GroupState) -> None:
         """Sets a state that was reported, or that follows from the members. Any state may follow any other state."""
         self._change(REPORTED[state])

@@ -202,6 +202,18 @@ def test_rebalance_may_wait_for_unseen_ids() -> None:
     assert manager.group_fallback_reason("g", 2) is FallbackReason.IN_DOUBT
 
 
+def test_late_record_of_passed_generation() -> None:
+    """The broker describes the next generation before the log shows the last one (seed 12 of the simulation)."""
+    reader = Reader(exclusive=True, load=[with_member(3)])
+    manager = reader.manager
+    manager.apply([described(manager, 1, GroupState.STABLE, "m")], 1.1)
+    manager.apply([described(manager, 2, GroupState.COMPLETING_REBALANCE, "m")], 2.1)
+    reader.read(with_member(3), at=2.2)
+    assert manager.view("g", 2.2).state is GroupState.COMPLETING_REBALANCE
+    reader.read(with_member(4), at=2.3)
+    assert manager.view("g", 2.3).state is GroupState.STABLE
+
+
 @pytest.mark.parametrize("lost", ["commit", "join"])
 def test_lost_request_may_create_vanished_group_again(lost: str) -> None:
     """A lost request may create a group again after the log has shown that the broker removed the group."""
