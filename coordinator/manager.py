@@ -239,8 +239,11 @@ class GroupMetadataManager:
             facts: list[Fact] = []
             for group in groups[first : first + GROUPS_PER_SWEEP_STEP]:
                 self._cache.metadata.recount_if_changed(group)
-                # The group may have been removed since the sweep began.
-                if group.has_timers and self._cache.group(group.group_id) is group:
+                if self._cache.group(group.group_id) is not group:
+                    continue  # The group was removed after the sweep began.
+                if group.incomplete_reason is not None and not self._cache.exclusive:
+                    self.log.await_records(group)
+                if group.has_timers:
                     had_issued_ids = bool(group.pending)
                     facts += self._expire(group, now)
                     if had_issued_ids and not group.pending:

@@ -308,7 +308,7 @@ class LogFollower:
             self._cache.remove(group_id, now)
             return True
         done = True
-        if group is not None and group.kind is not GroupKind.CLASSIC and group.incomplete_reason:
+        if group is not None and group.incomplete_reason and self._log_completes(group):
             if group.settled_at <= asked_at:
                 apply(group, LogCaughtUp(), now)
             else:
@@ -319,6 +319,10 @@ class LogFollower:
             done = offsets.reconcile_with_log(asked_at, deleted, self._cache.unread_writes.until_of(group_id)) and done
             self._cache.update_offset_counts(group_id, now)
         return done
+
+    def _log_completes(self, group: Group) -> bool:
+        """Whether the log completes an incomplete group. In an exclusive copy, the broker describes classic groups."""
+        return group.kind is not GroupKind.CLASSIC or not self._cache.exclusive
 
     def _cleaned_up(self, now: float) -> OffsetsExpired | None:
         if self._cleanup is None:

@@ -17,11 +17,12 @@ follow from requests to the previous leader.
 from collections.abc import Iterable
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.codecs.offsets_topic import decode_as, decode_key_suffix
-from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
+from group_sidecar.codecs.offsets_topic import decode_key_suffix
+from group_sidecar.codecs.offsets_topic_values import MemberMetadata
 from group_sidecar.coordinator.model.events import GroupDescribed
 from group_sidecar.coordinator.model.facts import ClientBypassed, Fact, MemberInfo, MemberJoined
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, TopicPartition
+from group_sidecar.coordinator.rules.log_records import logged_members
 from group_sidecar.coordinator.state.exclusivity import SETTLE_SECONDS, UnexplainedRecord
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_cache import GroupCache
@@ -125,7 +126,7 @@ class Bypasses:
             if each.member_id in here and not here[each.member_id].seen_on_wire
         }
         facts: list[Fact] = []
-        for logged in _logged_members(group) if unseen else ():
+        for logged in logged_members(group) if unseen else ():
             member = unseen.get(logged.member_id)
             if member is None or not self._must_be_gone(group, member, logged, event.sent_at):
                 continue
@@ -152,17 +153,6 @@ class Bypasses:
 def _is_unseen(member: Member | None) -> bool:
     """Whether no request of a known KIP-848 member was seen. The copy knows the host of a member that asked to join."""
     return member is not None and not member.seen_on_wire and not member.true_host
-
-
-def _logged_members(group: Group) -> tuple[MemberMetadata, ...]:
-    """Returns the members in the log's record of the current generation; empty if there is no such record."""
-    if group.logged_metadata is None:
-        return ()
-    try:
-        value = decode_as(GroupMetadataValue, group.logged_metadata)
-    except DecodeError:
-        return ()
-    return value.members if value.generation == group.generation else ()
 
 
 def _info(logged: MemberMetadata) -> MemberInfo:

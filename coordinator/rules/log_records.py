@@ -11,6 +11,7 @@ from group_sidecar.codecs.offsets_topic import decode_as
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
 from group_sidecar.coordinator.model.facts import Fact, RebalanceCause, RebalanceStarted
+from group_sidecar.coordinator.model.states import SETTLED
 from group_sidecar.coordinator.model.views import (
     ConsumerGroupView,
     ConsumerMemberView,
@@ -144,8 +145,15 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float) -> li
 
 
 def _adopt_history(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
-    """Adopts a generation that was not written just now. Only members that were reported as gone cause facts."""
+    """Adopts a generation that was not written just now. Only members that were reported as gone cause facts.
+
+    A rebalance that the wire has shown goes on if a join waits. The broker began it after this generation.
+    """
+    under_way = group.rebalance if group.state is GroupState.PREPARING_REBALANCE else None
     _adopt(group, value, now)
+    if under_way is not None and group.rebalancing_join is not None:
+        group.lifecycle.prepare_rebalance()
+        group.rebalances.resume(under_way)
     return member_returned_facts(group, group.members.values(), now)
 
 
@@ -245,8 +253,26 @@ def group_vanished(group: Group, event: GroupVanished, now: float) -> list[Fact]
     return []
 
 
+def logged_members(group: Group) -> tuple[MemberMetadata, ...]:
+    """Returns the members in the log's record of the current generation; empty if there is no such record."""
+    if group.logged_metadata is None:
+        return ()
+    try:
+        value = decode_as(GroupMetadataValue, group.logged_metadata)
+    except DecodeError:
+        return ()
+    return value.members if value.generation == group.generation else ()
+
+
 def caught_up(group: Group, event: LogCaughtUp, now: float) -> list[Fact]:
-    """Marks the members of a group of a newer protocol as complete, because the log was read far enough."""
+    """Marks the members of a group as complete, because the log was read far enough.
+
+    The log contains the members of a classic group only while no rebalance is in progress.
+    """
+    if group.kind is GroupKind.CLASSIC:
+        logged_ids = {member.member_id for member in logged_members(group)}
+        if group.joins or group.state not in SETTLED or group.members.keys() != logged_ids:
+            return []
     group.completeness.all_known()
     group.touch(now)
     return []

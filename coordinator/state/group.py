@@ -217,22 +217,10 @@ class Group:
         """The first join without a reply that must have started a rebalance; None if there is none."""
         return next((sent for sent in self.joins.values() if self.forces_rebalance(sent)), None)
 
-    @property
-    def waiting_joins_sent_at(self) -> Iterator[float]:
-        """The send times of the joins without a reply that may wait for the next generation."""
-        return (sent.sent_at for sent in self.joins.values() if self._may_wait(sent))
-
-    def _may_wait(self, sent: JoinSent) -> bool:
-        """Whether a join may wait for the next generation.
-
-        If a join was sent before the last generation began and has no reply, another join has replaced it.
-        """
-        return sent.joining.will_park and sent.sent_at + LOST_REQUEST_SECONDS >= self.generation_at
-
     def forces_rebalance(self, sent: JoinSent) -> bool:
         """Whether the broker must prepare a rebalance for a join, according to the copy."""
         joining = sent.joining
-        if not self._may_wait(sent):
+        if not self.pending_joins.may_wait(sent):
             return False
         member = self.members.get(joining.member_id)
         if self.metadata_omitted or member is None or member.member_id == self.leader:

@@ -21,11 +21,9 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
         )
         return Occupancy(state=group.apparent_state, members=here, certain=group.consumer is not None)
     timely = not group.overdue and now <= group.earliest_timeout(now)
-    # A join from before the generation was replaced by another join, or its reply is late.
-    replaced = pending.oldest_sent_at < group.generation_at
     # Only the metadata of a join shows whether the join begins a rebalance.
     guessed = group.metadata_omitted and bool(group.joins)
-    doubtful = pending.has_lost_joins or replaced or guessed
+    doubtful = pending.has_lost_joins or pending.has_overdue_reply or guessed
     is_certain = exclusive and group.incomplete_reason is None and not doubtful and timely
     description = pending.described_since(group.generation_at, now)
     # Lost joins may have begun a rebalance, in which known members have no priority over new members.

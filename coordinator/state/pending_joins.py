@@ -15,6 +15,7 @@ from group_sidecar.coordinator.model.events import (
     DESCRIPTION_VALID_SECONDS,
     FOREVER,
     LOST_REQUEST_SECONDS,
+    NEVER,
     NEW_MEMBER_JOIN_TIMEOUT_SECONDS,
     GroupDescribed,
     JoiningMember,
@@ -81,6 +82,7 @@ class PendingJoins:
         """Lost joins by member id; None until the first search for a member. Some of these joins may have been dropped
         since."""
         self._lost_joins_expire_at = FOREVER  # No lost join expires before this time.
+        self._generation_at = NEVER  # When a reply last showed the beginning of a generation.
         self._unknown_joins = 0
         self._new_member_ids: frozenset[str] = frozenset()
         self.unlogged_members = UnloggedMembers()
@@ -158,6 +160,7 @@ class PendingJoins:
                 {join_key: lost_join for join_key, lost_join in self._lost_joins.items() if lost_join.until > now}
             )
         self.forget_descriptions()
+        self._generation_at = now
 
     def forget_descriptions(self) -> None:
         """Forgets what descriptions have shown, because a generation was found whose beginning was not seen.
@@ -273,9 +276,19 @@ class PendingJoins:
         return member_id in self._joining_member_ids or bool(self._lost_joins and self._lost_joins_of(member_id))
 
     @property
-    def oldest_sent_at(self) -> float:
-        """The send time of the oldest join without a reply that may be parked; FOREVER if there is none."""
-        return next((sent.sent_at for sent in self.sent.values() if sent.joining.will_park), FOREVER)
+    def has_overdue_reply(self) -> bool:
+        """Whether a join from before the last generation has no reply: it was replaced, or its reply is late."""
+        oldest = next((sent.sent_at for sent in self.sent.values() if sent.joining.will_park), FOREVER)
+        return oldest < self._generation_at
+
+    def waiting_since(self, now: float) -> float:
+        """Returns since when a join has waited for the next generation; `now` if none waits."""
+        first = min((sent.sent_at for sent in self.sent.values() if self.may_wait(sent)), default=now)
+        return max(first, self._generation_at)
+
+    def may_wait(self, sent: JoinSent) -> bool:
+        """Whether a join without a reply may wait for the next generation. A replaced join does not wait."""
+        return sent.joining.will_park and sent.sent_at + LOST_REQUEST_SECONDS >= self._generation_at
 
     @property
     def new_members(self) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """How the copy applies the log's records of offsets and groups, and combines them with exchanges on the wire."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from group_sidecar.coordinator.model.events import (
     OffsetsLearned,
     OffsetsPending,
     OffsetsStored,
+    RebalanceSeen,
     ReplyLost,
 )
 from group_sidecar.coordinator.model.facts import (
@@ -35,6 +37,7 @@ from group_sidecar.coordinator.model.facts import (
     MemberJoined,
     OffsetsCommitted,
     OffsetsExpired,
+    RebalanceCause,
     RebalanceCompleted,
     RebalanceStarted,
 )
@@ -448,6 +451,46 @@ def test_log_orders_crossed_commits() -> None:
     reader.append(offset(0, 7), offset(0, 6))
     reader.catch_up(2.5, 3)
     assert reader.offsets(3) == {T0: 6}
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_log_completes_group_after_hand_over(exclusive: bool) -> None:
+    """After a hand-over from another sidecar, the log shows the members again, unless the broker will describe them."""
+    reader = Reader(load=[with_member(3), offset(0, 5)], exclusive=exclusive)
+    reader.manager.begin_sharing()
+    reader.manager.end_sharing(2)
+    for at in (1.9, 3.0):
+        list(reader.manager.sweep(at))
+        assert not reader.manager.view("g", at).roster_known
+        reader.catch_up(at, at)
+    assert reader.manager.view("g", 3).roster_known is not exclusive
+
+
+def test_load_keeps_rebalance_of_waiting_join() -> None:
+    """A rebalance that began while the log was loaded keeps its cause and its beginning."""
+    reader = Reader()
+    joined = replace(joining(7), member_id="")
+    reader.manager.apply([JoinSent(group_id="g", sent_at=1, joining=joined)], 1)
+    seen = RebalanceSeen(group_id="g", sent_at=2, member_id="m", generation=3, is_heartbeat=True)
+    [started] = [each for each in reader.manager.apply([seen], 2) if isinstance(each, RebalanceStarted)]
+    assert started.cause is RebalanceCause.NEW_MEMBER
+    reader.read(with_member(3), at=5)
+    assert reader.manager.view("g", 5).state is GroupState.PREPARING_REBALANCE
+    group = reader.manager.group_metadata_cache["g"]
+    assert group.rebalance is not None
+    assert (group.rebalance.cause_details.cause, group.rebalance.started_at) == (RebalanceCause.NEW_MEMBER, 1)
+
+
+def test_log_does_not_complete_rebalancing_group() -> None:
+    """While a group rebalances, its log has only the members of the last generation."""
+    reader = Reader(load=[with_member(3), offset(0, 5)])
+    seen = RebalanceSeen(group_id="g", sent_at=1, member_id="m", generation=3, is_heartbeat=True)
+    reader.manager.apply([seen], 1)
+    reader.manager.note_unread_write("g")
+    reader.manager.note_unread_write("g", 2)
+    list(reader.manager.sweep(3))
+    reader.catch_up(3, 3)
+    assert not reader.manager.view("g", 3).roster_known
 
 
 def test_unread_write_waits_for_log() -> None:
