@@ -133,18 +133,16 @@ class LogFollower:
         Raises:
             StaleEpoch: a later leader epoch of the partition is known.
         """
-        if self.partitions.advance(number, leader_epoch):
-            known = self.partitions.groups_of(number)
+        known = self.partitions.groups_of(number)
+        again = self.partitions.advance(number, leader_epoch)
+        if again:
             self._forget_groups(number, now)
             for group_id in [each for each in self.moved_groups if self.moved_groups.get(each) == number]:
                 self.moved_groups.pop(group_id)
             self._end_elsewhere(number)
-            for group_id in known:
-                # The broker may have loaded the partition some time ago. A group whose offsets were deleted since then
-                # exists at the broker, although the log has no offset of the group.
-                self._cache.unseen_history.note(group_id, now)
         partition = self.partitions.begin(number, leader_epoch, start_offset)
         partition.loaded_at = now
+        partition.known_before = known if again else []
         partition.coordinator_loaded = coordinator_loaded
         if coordinator_loaded:
             _begin_leader_term(partition, now)
@@ -256,6 +254,10 @@ class LogFollower:
                 partition.deleted.pop(group_id)
         for name in partition.log.take_changed():
             self._merge_group(partition, name, now)
+        for group_id in partition.known_before:
+            if group_id not in self._cache.groups:
+                self._cache.unseen_history.note(group_id, asked_at)
+        partition.known_before = []
         # Deleted groups are left out. Their records were not merged, so newer events of the wire must be kept.
         for group_id in partition.ahead_of_log.difference(partition.deleted):
             if self._reconcile_group(partition, group_id, asked_at, now):
@@ -388,13 +390,13 @@ class LogFollower:
         # The log contains the whole state of a group of the new protocols, so a new group will appear in the log too.
         reported_since = group.kind is GroupKind.CLASSIC and self._wire_reported_since(group, partition.fresh_at)
         if not reported_since and (tombstone or group.kind is not GroupKind.CLASSIC or not self._cache.exclusive):
-            created_again = group.wire_event_at > partition.fresh_at
+            created_again_at = now if group.wire_event_at > partition.fresh_at else NEVER
             offsets = self._cache.group_offsets(group_id)
-            until = max(group.completeness.lost_until, offsets.settled_at if offsets else NEVER)
+            until = max(group.completeness.lost_until, offsets.settled_at if offsets else NEVER, created_again_at)
             self._cache.remove(group_id, now)
             self._cache.unseen_history.end(group_id)
-            if created_again or until > partition.fresh_at:  # A lost request may create the group again.
-                self._cache.unseen_history.note(group_id, max(until, now) if created_again else until)
+            if until > partition.fresh_at:  # A lost request may create the group again.
+                self._cache.unseen_history.note(group_id, until)
             return
         if group_id in self._cache.offsets:
             offsets = self._cache.attach_log_to_offsets(partition, group_id, None)

@@ -106,8 +106,7 @@ class OffsetRules:
 
     def _offsets_doubted(self, event: OffsetsDoubted, now: float) -> list[Fact]:
         self._cache.exclusivity.note_unknown_effect(event.group_id, now)
-        has_offsets = event.group_id in self._cache.offsets
-        if not self._cache.exists(event.group_id) or not (event.may_create_group or has_offsets):
+        if not self._cache.exists(event.group_id):
             # A lost commit may create the group. A lost deletion may arrive after another client's first commit.
             self._cache.unseen_history.note(event.group_id, now + LOST_REQUEST_SECONDS)
         elif offsets := self._offsets_of(event, now):

@@ -40,9 +40,9 @@ class GroupExistence:
         if partition is None:
             cache.unseen_history.await_listing(group_id)
             return
-        if group_id.encode() in partition.log.groups or partition.fresh_at < cache.settled_at(group_id):
-            return
-        if event.as_of == cache.changes_of(group_id)[0] and event.sent_at >= cache.settled_at(group_id):
+        asked_at = min(event.sent_at, partition.fresh_at)
+        unchanged = event.as_of == cache.changes_of(group_id)[0] and group_id.encode() not in partition.log.groups
+        if unchanged and asked_at >= cache.settled_at(group_id):
             cache.unseen_history.end(group_id)
             cache.history_ended(now)
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 
 from group_sidecar.codecs.errors import ErrorCode
-from group_sidecar.coordinator.model.events import FOREVER, NEVER
+from group_sidecar.coordinator.model.events import FOREVER
 from group_sidecar.coordinator.model.views import FallbackReason, GroupKind
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_cache import GroupCache
@@ -163,11 +163,13 @@ class Confidence:
         if group.kind is GroupKind.CLASSIC:
             offsets = self._cache.group_offsets(group_id)  # The log may keep offsets a little longer than the group.
             logged = group.logged_metadata is not None or (offsets is not None and bool(offsets.committed.log_values))
+            if (log_reason := self._log_fallback_reason(group_id, now)) is not None:
+                return log_reason
             partition = self._cache.partitions.partition_of(group_id)
-            read_at = NEVER if partition is None else partition.fresh_at
+            assert partition is not None
             # A lost request may have deleted the group, or made it a consumer group.
-            settled = logged and group.completeness.unknown_until(group_id) <= read_at
-            return self._log_fallback_reason(group_id, now) or (None if settled else FallbackReason.IN_DOUBT)
+            settled = logged and group.completeness.unknown_until(group_id) <= partition.fresh_at
+            return None if settled else FallbackReason.IN_DOUBT
         return group.fallback_reason(now) or self._log_fallback_reason(group_id, now)
 
     def coordinator_error(self, group_id: str, now: float) -> ErrorCode:

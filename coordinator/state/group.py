@@ -428,6 +428,8 @@ class Group:
         self.pending.expire(now, self.pending_joins.joining_member_ids)
         late = self.expired_members(now)
         self.roster.set_aside(late)
+        if late:
+            self.pending_joins.outdate_descriptions(now)
         return late
 
     # Members.

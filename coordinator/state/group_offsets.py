@@ -119,7 +119,7 @@ class GroupOffsets:
             self.incomplete_reason = self.untracked_reason = None
             self.doubtful.clear()
             self._maybe_hidden.clear()
-        self.doubtful.update(dict.fromkeys(deleted, asked_at))
+        self._doubt_until(deleted, asked_at)
         return not (self.committed.wire_offsets or self.incomplete_reason or self.untracked_reason or self.doubtful)
 
     def doubt_differences(self, now: float) -> None:
@@ -145,7 +145,7 @@ class GroupOffsets:
             crossed = known is not None and known.at > sent_at and known.writer != offset.writer
             crossed = crossed or (self._log_changed_at > sent_at and self.committed.differs_from_log(partition, offset))
             if crossed or deleted_since:
-                doubtful[partition] = max(offset.at, doubtful.get(partition, NEVER))
+                self._doubt_until((partition,), offset.at)
                 self.settled_at = max(self.settled_at, offset.at)
                 if offset.looks_absent or (known is not None and known.looks_absent):
                     self._maybe_hidden.add(partition)
@@ -169,10 +169,15 @@ class GroupOffsets:
             is_logged = self._log_changed_at > sent_at and self.committed.is_logged(partition)
             known = self.committed.remove(partition, now)
             if is_logged or (known is not None and known.at > sent_at):
-                self.doubtful[partition] = max(now, self.doubtful.get(partition, NEVER))
+                self._doubt_until((partition,), now)
                 self.settled_at = max(self.settled_at, now)
                 if known is not None and known.looks_absent:
                     self._maybe_hidden.add(partition)
+
+    def _doubt_until(self, partitions: Iterable[TopicPartition], until: float) -> None:
+        """Makes partitions doubtful until the time `until`, unless an earlier doubt lasts longer."""
+        for partition in partitions:
+            self.doubtful[partition] = max(until, self.doubtful.get(partition, NEVER))
 
     def _end_doubt(self, partition: TopicPartition) -> None:
         del self.doubtful[partition]
@@ -188,7 +193,7 @@ class GroupOffsets:
         if partitions is None or len(self.doubtful) + len(partitions) > MAX_DOUBTFUL:
             self.incomplete_reason = self.incomplete_reason or FallbackReason.IN_DOUBT
         else:
-            self.doubtful.update({each: max(until, self.doubtful.get(each, NEVER)) for each in partitions})
+            self._doubt_until(partitions, until)
 
     def note_unnamed_commit(self, now: float) -> None:
         """Makes the offsets incomplete after a commit whose topics are unknown."""

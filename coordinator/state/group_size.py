@@ -6,7 +6,6 @@ from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.pending_joins import BrokerDescription
 
 _ALL_COUNT = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
-_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
 
 
 def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
@@ -26,11 +25,13 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
     doubtful = pending.has_lost_joins or pending.has_overdue_reply or guessed
     is_certain = exclusive and group.incomplete_reason is None and not doubtful and timely
     description = pending.described_since(group.generation_at, now)
+    if description is not None and description.asked_at < group.earliest_timeout(now) < now:
+        description = None  # The broker may have removed a member since.
     # Lost joins may have begun a rebalance, in which known members have no priority over new members.
     state = GroupState.PREPARING_REBALANCE if pending.has_lost_joins else group.apparent_state
     members, may_be_settled = frozenset(group.members), False
     if description is not None and not is_certain:
-        state, members = _state_since(description, group), description.members | pending.new_members
+        state, members = _state_since(description, group), description.members
         if state is GroupState.PREPARING_REBALANCE and description.state in _ALL_COUNT and pending.has_lost_joins:
             may_be_settled = not _has_begun(description, group)
     certain = is_certain or description is not None
@@ -57,8 +58,7 @@ def _has_begun(description: BrokerDescription, group: Group) -> bool:
     """Whether a rebalance must have begun since the description."""
     since = group.rebalance.waiting_since if group.rebalance else NEVER
     begun = group.state is GroupState.PREPARING_REBALANCE and since > description.asked_at
-    # The broker received earlier joins before it described the group, so the description shows the rebalance that they
-    # began. The size of a group without members consists of its joins, so joins that are still on their way count too.
-    arrived_at = NEVER if description.state in _WITHOUT_MEMBERS else description.asked_at - LOST_REQUEST_SECONDS
-    joins = (sent for sent in group.joins.values() if sent.sent_at >= arrived_at)
+    # A join without a reply that is older than both the generation and the description was replaced by another.
+    replaced_before = min(group.pending_joins.generation_at, description.asked_at - LOST_REQUEST_SECONDS)
+    joins = (sent for sent in group.joins.values() if sent.sent_at >= replaced_before)
     return begun or any(group.forces_rebalance(sent) for sent in joins)

@@ -74,6 +74,9 @@ class Partition:
             later.
         evicted_until: until when evicted deletions matter. The log may lack their tombstones until it has been read
             past this time.
+        known_before: the groups that the copy knew when the load of the partition began. The broker may have loaded the
+            partition earlier. It keeps a group whose offsets were deleted since then, although the log has no offset of
+            that group.
     """
 
     leader_term: LeaderTerm
@@ -87,6 +90,7 @@ class Partition:
     deleted: BoundedTable[float] = field(default_factory=lambda: BoundedTable(MAX_DELETIONS, max_bytes=DELETION_BYTES))
     loaded_at: float = NEVER
     evicted_until: float = NEVER
+    known_before: list[str] = field(default_factory=list)
 
     @property
     def lost_deletions(self) -> bool:

@@ -3,8 +3,8 @@
 If the connection of a parked join breaks, Kafka keeps the member until the rebalance is over. So a lost join still
 counts. Only a description of the group shows whether a lost join has reached the broker.
 
-A later join of the same member replaces a parked join, and Kafka never replies to the replaced join. If a client joins
-again on a new connection, the broker may receive the earlier join last, and then never replies to the later join.
+A later join with the same member id replaces a parked join, and Kafka never replies to the replaced join. If a client
+joins again on a new connection, the broker may receive the earlier join last, and then never replies to the later join.
 """
 
 from collections import Counter
@@ -69,11 +69,13 @@ class PendingJoins:
 
     Attributes:
         sent: joins without a reply, by their tokens.
+        generation_at: when a reply last showed that a generation has begun; NEVER if none has.
         unlogged_members: members of a KIP-848 group that have joined or left, and are not in the log.
     """
 
     def __init__(self) -> None:
         self.sent: dict[str, JoinSent] = {}
+        self.generation_at = NEVER
         self._description: BrokerDescription | None = None
         self._join_keys: Counter[JoinKey] = Counter()
         self._joining_member_ids: Counter[str] = Counter()
@@ -82,7 +84,7 @@ class PendingJoins:
         """Lost joins by member id; None until the first search for a member. Some of these joins may have been dropped
         since."""
         self._lost_joins_expire_at = FOREVER  # No lost join expires before this time.
-        self._generation_at = NEVER  # When a reply last showed the beginning of a generation.
+        self._members_changed_at = NEVER
         self._unknown_joins = 0
         self._new_member_ids: frozenset[str] = frozenset()
         self.unlogged_members = UnloggedMembers()
@@ -149,9 +151,9 @@ class PendingJoins:
         until = min((lost_join.until for lost_join in lost_joins.values()), default=FOREVER)
         self._lost_joins_expire_at = until + NEW_MEMBER_JOIN_TIMEOUT_SECONDS
 
-    def discard_description(self) -> None:
-        """Drops the last description by the broker, because the members have changed since."""
-        self._description = None
+    def outdate_descriptions(self, now: float) -> None:
+        """Notes that the members have changed, so that descriptions that were requested before `now` are outdated."""
+        self._members_changed_at = now
 
     def begin_generation(self, now: float) -> None:
         """Ends a join phase. Only lost joins that may still reach the broker remain; all others are members or gone."""
@@ -160,7 +162,7 @@ class PendingJoins:
                 {join_key: lost_join for join_key, lost_join in self._lost_joins.items() if lost_join.until > now}
             )
         self.forget_descriptions()
-        self._generation_at = now
+        self.generation_at = now
 
     def forget_descriptions(self) -> None:
         """Forgets what descriptions have shown, because a generation was found whose beginning was not seen.
@@ -279,23 +281,16 @@ class PendingJoins:
     def has_overdue_reply(self) -> bool:
         """Whether a join from before the last generation has no reply: it was replaced, or its reply is late."""
         oldest = next((sent.sent_at for sent in self.sent.values() if sent.joining.will_park), FOREVER)
-        return oldest < self._generation_at
+        return oldest < self.generation_at
 
     def waiting_since(self, now: float) -> float:
         """Returns since when a join has waited for the next generation; `now` if none waits."""
         first = min((sent.sent_at for sent in self.sent.values() if self.may_wait(sent)), default=now)
-        return max(first, self._generation_at)
+        return max(first, self.generation_at)
 
     def may_wait(self, sent: JoinSent) -> bool:
         """Whether a join without a reply may wait for the next generation. A replaced join does not wait."""
-        return sent.joining.will_park and sent.sent_at + LOST_REQUEST_SECONDS >= self._generation_at
-
-    @property
-    def new_members(self) -> frozenset[str]:
-        """The tokens of joins that have neither a reply nor a member id. A description may lack their members."""
-        return frozenset(
-            token for token, sent in self.sent.items() if sent.joining.will_park and not sent.joining.member_id
-        )
+        return sent.joining.will_park and sent.sent_at + LOST_REQUEST_SECONDS >= self.generation_at
 
     @property
     def has_lost_joins(self) -> bool:
@@ -307,7 +302,7 @@ class PendingJoins:
         description = self._description
         if (
             description is None
-            or description.asked_at < since
+            or description.asked_at < max(since, self._members_changed_at)
             or now >= description.replied_at + DESCRIPTION_VALID_SECONDS
         ):
             return None

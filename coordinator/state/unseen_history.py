@@ -198,7 +198,6 @@ class UnseenHistory:
             unseen_group = self._unseen.get(group_id) or _UnseenGroup(NEVER, self._listed_note_number)
             if group_id in listed_ids:
                 self._absent[group_id] = None
-                self._unlisted.pop(group_id, None)
             elif unseen_group.note_number <= as_of and unseen_group.until <= sent_at:
                 if unseen_group.elsewhere:
                     # The group may return from the other broker with its history.

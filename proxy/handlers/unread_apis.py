@@ -1,7 +1,7 @@
 """Handles requests that are not decoded although they change groups or offsets.
 
-The requests are the heartbeats of share groups and streams groups, and DeleteTopics. The sidecar reads only the group
-id of a heartbeat. DeleteTopics makes the broker delete committed offsets.
+The requests are the heartbeats of share groups and streams groups, AlterShareGroupOffsets, and DeleteTopics. The
+sidecar reads only the group id of the first three. DeleteTopics makes the broker delete committed offsets.
 """
 
 from group_sidecar.coordinator.wire import exchange_events

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
     DescribedMember,
@@ -23,7 +22,6 @@ from group_sidecar.coordinator.model.events import (
     ReplyLost,
 )
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState
-from group_sidecar.coordinator.wire.exchange_events import GROUP_ONLY_KEYS
 from tests.coordinator.large_groups import joining
 from tests.coordinator.log.test_consumer_group_records import CLASSIC
 from tests.coordinator.log.test_consumer_group_records import Log as Records
@@ -110,11 +108,6 @@ def test_lost_heartbeat_may_convert_classic_group() -> None:
     assert reader.manager.consumer_fallback_reason("g", 1.1) is FallbackReason.IN_DOUBT
     reader.catch_up(2.1, 2.1)
     assert reader.manager.consumer_fallback_reason("g", 2.2) is None
-
-
-def test_request_that_creates_share_group_is_a_write() -> None:
-    """AlterShareGroupOffsets creates a share group, so the copy must note it like the heartbeat of a share group."""
-    assert ApiKey.ALTER_SHARE_GROUP_OFFSETS in GROUP_ONLY_KEYS
 
 
 @pytest.mark.parametrize(

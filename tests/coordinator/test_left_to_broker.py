@@ -10,7 +10,6 @@ from group_sidecar.coordinator.model.events import (
     CoordinatorMoved,
     Event,
     GroupDeleted,
-    GroupDescribed,
     JoinSent,
     OffsetsDeleted,
     OffsetsDoubted,
@@ -25,6 +24,7 @@ from tests.coordinator.large_groups import joining
 from tests.coordinator.log.test_consumer_group_records import Log as Records
 from tests.coordinator.log.test_follower import T0, T1, Reader, gone, heartbeat, member_seen, moved, offset, with_member
 from tests.coordinator.model_log import batch
+from tests.coordinator.test_false_answers import described
 
 RECORDS = [*Records().group(4, 4).member("x").current("x", 4).records.items()]
 
@@ -261,15 +261,6 @@ def test_group_without_records_after_late_load() -> None:
     reader.log = reader.follower.begin_load(0, 4, 0, 3)
     reader.read(offset(0, 9), offset(0, None), at=3)
     assert reader.manager.group_fallback_reason("g", 3) is not None
-    dead = GroupDescribed(
-        group_id="g",
-        sent_at=4,
-        state=GroupState.DEAD,
-        protocol_type="",
-        protocol="",
-        members=(),
-        as_of=reader.manager.changes_of("g")[0],
-    )
-    reader.manager.apply([dead], 4)
+    reader.manager.apply([described(reader.manager, 4, GroupState.DEAD)], 4)
     assert reader.manager.group_fallback_reason("g", 4) is None
     assert reader.manager.group_fallback_reason("other", 4) is None

@@ -466,3 +466,20 @@ def test_static_member_takes_place_of_its_lost_join() -> None:
     assert occupancy.is_parked("", "i")
     assert not occupancy.is_parked("", "j")
     assert not occupancy.is_parked("", None)
+
+
+def test_described_member_counts_once() -> None:
+    """A member whose reply is late counts once, although its join and the broker's description show it."""
+    world = World(Broker(initial_delay=3.0))
+    leader, follower = (Client(world, name, "g", name) for name in ("leader", "follower"))
+    leader.join()
+    follower.join()
+    for member in (leader, follower):
+        world.handle(member.connection)
+    world.delay(3.5)
+    world.deliver(leader.connection)
+    world.ask(asker := world.connect(), DescribeGroupsRequest(groups=("g",)), 5)
+    world.handle(asker)
+    world.deliver(asker)
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.state, occupancy.certain, len(occupancy.members)) == (GroupState.COMPLETING_REBALANCE, True, 2)

@@ -288,7 +288,10 @@ class Kafka:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loads else 0
 
     def record(self, effect: Effect | None, writes: bool = True) -> None:
-        """Records what has changed, and sets the next timer. `writes`: whether to write the log and the history."""
+        """Records what has changed, and sets the next timer.
+
+        `effect`: see `History.record`. `writes`: whether to write the log and the history.
+        """
         now, model = self._timeline.now, self._model
         if not self.is_up:
             return

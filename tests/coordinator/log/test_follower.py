@@ -466,9 +466,20 @@ def test_log_completes_group_after_hand_over(exclusive: bool) -> None:
     assert reader.manager.view("g", 3).roster_known is not exclusive
 
 
+def test_loaded_generation_does_not_hide_waiting_join() -> None:
+    """A join that waits while an older generation is loaded is the cause of the rebalance that is seen next."""
+    reader = Reader(exclusive=True)
+    reader.manager.apply([JoinSent(group_id="g", sent_at=1, joining=replace(joining(7), member_id=""))], 1)
+    reader.read(with_member(3), at=5)
+    seen = RebalanceSeen(group_id="g", sent_at=5.1, member_id="m", generation=3, is_heartbeat=True)
+    [started] = [each for each in reader.manager.apply([seen], 5.2) if isinstance(each, RebalanceStarted)]
+    assert started.cause is RebalanceCause.NEW_MEMBER
+
+
 def test_load_keeps_rebalance_of_waiting_join() -> None:
     """A rebalance that began while the log was loaded keeps its cause and its beginning."""
     reader = Reader()
+    reader.log = reader.follower.begin_load(0, 4, 0, 0.5)
     joined = replace(joining(7), member_id="")
     reader.manager.apply([JoinSent(group_id="g", sent_at=1, joining=joined)], 1)
     seen = RebalanceSeen(group_id="g", sent_at=2, member_id="m", generation=3, is_heartbeat=True)

@@ -327,7 +327,9 @@ def test_overlong_request_marks_group() -> None:
 
 
 @pytest.mark.parametrize("how", ["reply", "gone"])
-@pytest.mark.parametrize("key", [ApiKey.TXN_OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.SHARE_GROUP_HEARTBEAT])
+@pytest.mark.parametrize(
+    "key", [ApiKey.TXN_OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.ALTER_SHARE_GROUP_OFFSETS]
+)
 def test_unread_writes_do_not_stay_unanswered(how: str, key: ApiKey) -> None:
     """Unread writes stop counting as unanswered once their replies arrive or their connection ends."""
     state = complete_state(limits={"inspected_frame": 1024})
