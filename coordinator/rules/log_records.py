@@ -95,7 +95,7 @@ def _take_generation(group: Group, value: GroupMetadataValue, now: float, *, is_
     if converted:
         group.lifecycle.become_classic()
     known = group.generation_at != NEVER or group.members
-    if known and value.generation < group.generation:
+    if known and (value.generation < group.generation or value.generation == group.lifecycle.passed_generation):
         return []
     if not known or value.generation > group.generation:
         described = known and group.generation == UNKNOWN_GENERATION

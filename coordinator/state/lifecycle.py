@@ -20,6 +20,7 @@ class Lifecycle:
         kind: the protocol that the group uses.
         state: the state of a classic group. `LoggedState.consumer` has the state of a group of another kind.
         generation: the number of the generation, or the epoch of a KIP-848 group.
+        passed_generation: the generation that has ended, as a description shows, while the next one was not seen.
         generation_at: when the generation was first seen.
         stable_at: when the generation was first seen stable, or when the broker last described the group as Stable.
         protocol_type, protocol, leader: the broker's values for the generation; empty if unknown.
@@ -30,6 +31,7 @@ class Lifecycle:
         self.kind = GroupKind.CLASSIC
         self.state = GroupState.DEAD  # Until the broker has shown that the group exists.
         self.generation = 0
+        self.passed_generation = UNKNOWN_GENERATION
         self.generation_at = self.stable_at = NEVER
         self.protocol_type = self.protocol = self.leader = ""
         self.assignments_known = False
@@ -52,6 +54,7 @@ class Lifecycle:
         self.kind = GroupKind.CLASSIC
         self._change(StateChange.JOINS_COMPLETED)
         self.generation, self.generation_at, self.stable_at = event.generation, now, NEVER
+        self.passed_generation = UNKNOWN_GENERATION
         self.protocol_type, self.protocol, self.leader = event.protocol_type, event.protocol, event.leader
         self.assignments_known = False
 
@@ -107,9 +110,8 @@ class Lifecycle:
         self.generation = UNKNOWN_GENERATION
 
     def pass_generation(self) -> None:
-        """Notes that at least one generation has begun that was not seen. Records of earlier ones are then outdated."""
-        if self.generation != UNKNOWN_GENERATION:
-            self.generation += 1
+        """Notes that a generation has begun that was not seen, so that a record of the last one is outdated."""
+        self.passed_generation = self.generation
 
     def report(self, state: GroupState) -> None:
         """Sets a state that was reported, or that follows from the members. Any state may follow any other state."""

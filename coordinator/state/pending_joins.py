@@ -302,7 +302,8 @@ class PendingJoins:
         description = self._description
         if (
             description is None
-            or description.asked_at < max(since, self._members_changed_at)
+            or description.asked_at < since
+            or description.asked_at <= self._members_changed_at
             or now >= description.replied_at + DESCRIPTION_VALID_SECONDS
         ):
             return None
