@@ -157,7 +157,7 @@ class GroupMaxSize(Policy):
             if occupancy.is_parked(caller, request.group_instance_id):
                 return ALLOW
             if occupancy.may_be_settled:
-                # The broker may never receive the lost joins. Then the members count, as in a stable group.
+                # The joins may never begin a rebalance. Then the members count, as in a stable group.
                 verdict = self._judge_size(limit, caller, group, self.settings.error_code)
                 if isinstance(verdict, Refuse):
                     return verdict

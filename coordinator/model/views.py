@@ -207,7 +207,8 @@ class Occupancy:
         parked: how many joins are parked at the broker.
         is_parked: returns whether the join of a member, given by its member id and its instance id, is parked.
         certain: whether the broker has exactly these members and joins. If not, the broker may have more or fewer.
-        may_be_settled: whether `state` is a rebalance only because of lost joins, which the broker may never receive.
+        may_be_settled: whether the broker lately described a group that does not rebalance. If `state` is a rebalance
+            nonetheless, joins that were lost or that have no reply may begin it.
     """
 
     state: GroupState = GroupState.DEAD

@@ -265,7 +265,7 @@ def leave_sent(group: Group, event: LeaveSent, now: float) -> list[Fact]:
 def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
     """Removes the members that left."""
     facts, details = list[Fact](), None
-    group.pending_joins.outdate_descriptions(now)
+    group.pending_joins.discard_description()
     group.await_epoch(now)
     save_owners(group)
     static = _static_members_of_leaves(group, event)

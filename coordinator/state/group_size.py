@@ -31,9 +31,8 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
     state = GroupState.PREPARING_REBALANCE if pending.has_lost_joins else group.apparent_state
     members, may_be_settled = frozenset(group.members), False
     if description is not None and not is_certain:
-        state, members = _state_since(description, group), description.members
-        if state is GroupState.PREPARING_REBALANCE and description.state in _ALL_COUNT and pending.has_lost_joins:
-            may_be_settled = not _has_begun(description, group)
+        state, members = _state_since(description, group), _members_since(description, group)
+        may_be_settled = description.state in _ALL_COUNT and not _has_begun(description, group)
     certain = is_certain or description is not None
     # The broker rejects joins with unknown member ids, for instance of clients that still use ids of a removed group.
     unknown = pending.parked_unknown(members, group.pending) if certain else 0
@@ -47,18 +46,26 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
     )
 
 
+def _members_since(description: BrokerDescription, group: Group) -> frozenset[str]:
+    """Returns the described members without those that have left since."""
+    left_ids = group.left_member_ids
+    return frozenset(each for each in description.members if each not in left_ids)
+
+
 def _state_since(description: BrokerDescription, group: Group) -> GroupState:
-    """Returns the state that the broker described, unless a rebalance has begun since or a lost join may begin one."""
-    if _has_begun(description, group) or group.pending_joins.has_lost_joins:
+    """Returns the state that the broker described, unless a rebalance has begun since, or a join may begin one.
+
+    A join without a reply may have been replaced by another, or it may still be on its way to a busy broker.
+    """
+    parked = any(sent.joining.will_park for sent in group.joins.values())
+    if parked or group.pending_joins.has_lost_joins or _has_begun(description, group):
         return GroupState.PREPARING_REBALANCE
     return description.state
 
 
 def _has_begun(description: BrokerDescription, group: Group) -> bool:
-    """Whether a rebalance must have begun since the description."""
+    """Whether a rebalance must have begun since the description, or shortly before it."""
     since = group.rebalance.waiting_since if group.rebalance else NEVER
     begun = group.state is GroupState.PREPARING_REBALANCE and since > description.asked_at
-    # A join without a reply that is older than both the generation and the description was replaced by another.
-    replaced_before = min(group.pending_joins.generation_at, description.asked_at - LOST_REQUEST_SECONDS)
-    joins = (sent for sent in group.joins.values() if sent.sent_at >= replaced_before)
-    return begun or any(group.forces_rebalance(sent) for sent in joins)
+    sent_since = description.asked_at - LOST_REQUEST_SECONDS
+    return begun or any(sent.sent_at >= sent_since and group.forces_rebalance(sent) for sent in group.joins.values())

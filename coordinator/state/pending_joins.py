@@ -77,6 +77,7 @@ class PendingJoins:
         self.sent: dict[str, JoinSent] = {}
         self.generation_at = NEVER
         self._description: BrokerDescription | None = None
+        self._sessions_ended_at = NEVER
         self._join_keys: Counter[JoinKey] = Counter()
         self._joining_member_ids: Counter[str] = Counter()
         self._lost_joins: dict[JoinKey, _LostJoin] = {}
@@ -84,7 +85,6 @@ class PendingJoins:
         """Lost joins by member id; None until the first search for a member. Some of these joins may have been dropped
         since."""
         self._lost_joins_expire_at = FOREVER  # No lost join expires before this time.
-        self._members_changed_at = NEVER
         self._unknown_joins = 0
         self._new_member_ids: frozenset[str] = frozenset()
         self.unlogged_members = UnloggedMembers()
@@ -151,9 +151,13 @@ class PendingJoins:
         until = min((lost_join.until for lost_join in lost_joins.values()), default=FOREVER)
         self._lost_joins_expire_at = until + NEW_MEMBER_JOIN_TIMEOUT_SECONDS
 
+    def discard_description(self) -> None:
+        """Drops the last description by the broker, because the members have changed since."""
+        self._description = None
+
     def outdate_descriptions(self, now: float) -> None:
-        """Notes that the members have changed, so that descriptions that were requested before `now` are outdated."""
-        self._members_changed_at = now
+        """Makes descriptions that were requested until `now` invalid, because sessions of members have ended."""
+        self._sessions_ended_at = now
 
     def begin_generation(self, now: float) -> None:
         """Ends a join phase. Only lost joins that may still reach the broker remain; all others are members or gone."""
@@ -303,7 +307,7 @@ class PendingJoins:
         if (
             description is None
             or description.asked_at < since
-            or description.asked_at <= self._members_changed_at
+            or description.asked_at <= self._sessions_ended_at
             or now >= description.replied_at + DESCRIPTION_VALID_SECONDS
         ):
             return None
