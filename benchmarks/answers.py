@@ -55,8 +55,8 @@ question named. After {warm_up} rounds of warm-up, {rounds} rounds count."""
 class Plan(NamedTuple):
     """The amounts that are measured.
 
-    `partitions` are the numbers of partitions of the larger groups. The sidecar does not answer for groups with more
-    partitions (`limits.inspected_elements`). `once` is the number of first-time requests of each kind in a round.
+    `partitions` are the numbers of partitions of the larger groups. They are small enough for the sidecar to answer
+    itself (`limits.inspected_elements`). `once` is the number of first-time requests of each kind in a round.
     """
 
     rounds: int

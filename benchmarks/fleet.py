@@ -219,7 +219,7 @@ def marginal(rows: Sequence[Row]) -> Measured:
 def comparison_text(rows: Sequence[Row]) -> str:
     """Returns the text on the size from which Spark needs less CPU than pandas, and on the memory of pandas.
 
-    `rows` are rows of fleets that differ only in size, in ascending order.
+    `rows` are rows of one fleet that differ only in the number of hours, in ascending order.
     """
     sentences = [
         _who_is_faster("pandas with pyarrow", [(each, each.pandas) for each in rows if each.pandas]),

@@ -37,7 +37,7 @@ from group_sidecar.metrics.records import (
 )
 
 LOSSES = 0.002
-"""The share of snapshots before each of which some records are dropped."""
+"""The share of snapshots that follow a loss of some records."""
 
 
 class SimulatedSidecar:
@@ -52,7 +52,7 @@ class SimulatedSidecar:
         self.start(0)
 
     def _tails(self) -> None:
-        """Prepares the end of each line of a snapshot, without the offset."""
+        """Prepares the constant text of each line of a snapshot: before the offset, or around the generation."""
         shape, index = self.shape, self.index
         groups, topics = (
             [json.dumps(each, ensure_ascii=False) for each in some] for some in (shape.groups, shape.topics)

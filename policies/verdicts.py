@@ -11,7 +11,7 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """The group's state is too uncertain for a verdict.
+    """The group's state is too uncertain to allow or refuse the request.
 
     The broker has to describe the group, and then the policy judges again. If the broker does not describe the group,
     the request passes.

@@ -5,9 +5,9 @@ features as tagged fields (KIP-584); v4 a feature's lowest version may be 0 (KAF
 cluster and the node that it expects (KIP-1242).
 
 From v5 on, a node answers REBOOTSTRAP_REQUIRED if the client expects another node or cluster. The reply's *header*
-stays v0 in every version, so that a client that does not know the version can read the error. A broker answers an
-unknown version in v0 with UNSUPPORTED_VERSION. Kafka 0.9 does not have the API. A broker of Kafka 0.9 does not answer
-the request, and continues with the next request of the connection.
+stays v0 in every version, so that a client can read the error before it knows the version of the reply. A broker
+answers an unknown version in v0 with UNSUPPORTED_VERSION. Kafka 0.9 does not have the API. A broker of Kafka 0.9 does
+not answer the request, and continues with the next request of the connection.
 """
 
 from collections.abc import Mapping

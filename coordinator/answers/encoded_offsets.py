@@ -302,7 +302,7 @@ class EncodedFetch:
 
 
 def partitions_asked(request: OffsetFetchRequest, version: int, groups: Mapping[str, GroupView]) -> int:
-    """Returns how many partitions a request is about."""
+    """Returns how many partitions a request is about, or up to twice as many if it names no topics."""
     asked = request.groups if version >= MANY_GROUPS_SINCE else [request]
     return sum(_partitions(each.topics, groups[each.group_id]) for each in asked)
 

@@ -1,9 +1,9 @@
 """Events: what happened to groups, as requests and replies show it.
 
-Events are immutable, and their names are in the past tense. Most events report what the broker has done, as its reply
-shows. `JoinSent`, `ConsumerJoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` report what the broker may have
-done. These five leave the state of a group unchanged, but may make its copy uncertain. An `OffsetsPending` reports what
-the broker has done or what it may have done.
+Events are immutable. Most names are in the past tense. Most events report what the broker has done, as its reply shows.
+`JoinSent`, `ConsumerJoinSent`, `LeaveSent`, `ReplyLost` and `OffsetsDoubted` report what the broker may have done.
+These five leave the state of a group unchanged, but may make its copy uncertain. An `OffsetsPending` reports what the
+broker has done or what it may have done.
 
 Times are in seconds since the epoch. The module has more than 400 lines because it contains all events of the wire.
 """
@@ -21,7 +21,8 @@ LEAVE_GROUP_MEMBER_EPOCH = -1
 LOST_REQUEST_SECONDS = 1.0
 """For this many seconds after a connection is lost, the connection's last requests may still reach the broker."""
 NEW_MEMBER_JOIN_TIMEOUT_SECONDS = 300.0
-"""Seconds that a new member may wait for its first generation. Kafka then removes the member without any reply."""
+"""Seconds that a new member may wait for its first generation. Kafka then removes the member and replies
+UNKNOWN_MEMBER_ID to its parked join."""
 DESCRIPTION_VALID_SECONDS = 1.0
 """Seconds for which a description by the broker is valid. Later, a client that bypasses this sidecar may have changed
 the group."""
@@ -229,7 +230,8 @@ class OffsetsStored(Event):
     Attributes:
         offsets: the accepted offsets, by partition.
         refused: pairs of an error code and the number of partitions that were refused with it.
-        unresolved: how many more partitions were accepted, whose topic ids have no known name.
+        unresolved: the number of accepted partitions that are missing here, because the names of their topic ids are
+            not known.
         broker_retention: whether the broker's own setting decides how long the offsets are kept. A client may decide
             it in OffsetCommit v2-4.
     """
@@ -337,7 +339,9 @@ class GroupsListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMemberSeen(Event):
-    """The broker accepted a KIP-848 heartbeat. If `epoch` is below 0, the member leaves.
+    """The broker accepted a KIP-848 heartbeat.
+
+    If `epoch` is -1, the member leaves. If it is -2, a static member announces a restart and stays a member.
 
     `may_change_group`: whether the broker may have written a record. `is_join`: whether the client asked to join.
     `principal`: the client's user as Kafka writes it; empty if it is not known. `content_hash`: a hash of the

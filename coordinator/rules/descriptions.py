@@ -38,7 +38,7 @@ def described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
 
 
 def _facts_of_description(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
-    """Applies changes that a description shows earlier than the replies to leaves, syncs and heartbeats.
+    """Applies changes that a description shows before the replies to leaves, syncs and heartbeats have come.
 
     Replies on different connections may overtake each other. A description that is up to date may show that members
     have left, that a rebalance has begun, or that the generation is stable. The facts are returned now, because the

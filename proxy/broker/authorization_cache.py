@@ -114,7 +114,7 @@ class AuthorizationCache:
         return held is not None and all(now - held.get(right, -math.inf) < self._seconds for right in rights)
 
     def begin_rule_change(self) -> None:
-        """Clears the cache, because the rules are about to change. Nothing is cached until `end_rule_change`."""
+        """Clears the cache, because the rules are about to change. See `end_rule_change`."""
         self._changes_under_way += 1
         self.forget()
 

@@ -39,7 +39,7 @@ class Reachability:
     @property
     def unreachable(self) -> tuple[float, str] | None:
         """When the broker stopped answering the prober, in seconds since the epoch, and the reason. None while the
-        broker answers.
+        broker answers, and before the first probe has ended.
         """
         since = self._unreachable_since
         return None if since is None else (since, self._failure_reason or "")

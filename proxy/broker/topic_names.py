@@ -1,4 +1,4 @@
-"""Holds the names of topics by their ids, and the ids for whose names the sidecar will ask the broker.
+"""Holds topic names by topic id, and the topic ids whose names the sidecar will request from the broker.
 
 `existing_topic_ids` holds which ids the broker still has. This module keeps a name when its topic is deleted.
 """
@@ -43,7 +43,7 @@ class TopicNames:
             self.by_id.popitem(last=False)  # The oldest entry.
 
     def request(self, topic_ids: Iterable[UUID]) -> None:
-        """Has the reconciler ask the broker for those topic names that are not known yet."""
+        """Queues the topic ids without a known name. The reconciler requests their names from the broker."""
         for topic_id in topic_ids:
             if topic_id not in self.by_id:
                 self._wanted[topic_id] = None
@@ -52,7 +52,7 @@ class TopicNames:
 
     @property
     def wanted(self) -> Set[UUID]:
-        """The topic ids for whose names the sidecar will ask the broker."""
+        """The topic ids whose names the sidecar will request from the broker."""
         return self._wanted.keys()
 
     @property

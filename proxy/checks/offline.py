@@ -19,7 +19,7 @@ from group_sidecar.proxy.config.model import Config
 
 
 def check_settings(config: Config) -> Iterator[Finding]:
-    """Opens the files that the settings name, and resolves their addresses. Changes nothing."""
+    """Opens the files and resolves the addresses in the settings, and yields what is wrong. Changes nothing."""
     own_hosts = [address.host for address in listening_addresses(config).values()]
     resolutions = resolve([*own_hosts, *remote_hosts(config).values()])
     yield from check_certificates(config, datetime.now(UTC))

@@ -120,7 +120,7 @@ class SidecarQueries:
         return Listing(groups=wanted, problems=_with_unreachable_brokers(problems, answers.values()))
 
     async def ranked(self, sort: str, descending: bool, search: str, limit: int) -> Ranking:
-        """Returns each sidecar's first `limit` groups in an order of the admin port. Names must contain `search`."""
+        """Returns the first `limit` groups of each sidecar in the order `sort`. Names must contain `search`."""
 
         async def first(url: str) -> _Page:
             order = "desc" if descending else "asc"

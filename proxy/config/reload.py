@@ -27,7 +27,7 @@ class ReloadOutcome(NamedTuple):
 
     Attributes:
         applied: whether the new settings are in force. Otherwise the old settings are in force.
-        lines: one line for each key, with the change or the reason why nothing has changed.
+        lines: one line for each changed key, or the reasons why the new settings are not in force.
     """
 
     applied: bool

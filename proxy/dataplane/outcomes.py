@@ -30,7 +30,8 @@ class Origin:
             A certificate may have an empty subject, which names a user too.
         certificate: the number of the certificate with which the sidecar has connected to the broker; 0 without TLS.
             Without SASL, clients with the same number are one user to the broker.
-        inet_address: the client's address as brokers return it, after a slash (Java's InetAddress without a name).
+        inet_address: the client's address as brokers return it: with a leading slash, as Java's InetAddress without a
+            name.
     """
 
     client_host: str

@@ -5,7 +5,7 @@ from group_sidecar.codecs.headers import body_start
 from group_sidecar.codecs.messages.produce import ProduceResponse, acks_of
 
 SHORT_ACKS_SEARCH_BYTES, ACKS_SEARCH_BYTES = 256, 131_072
-"""How many bytes of a request are searched for acks, first and then once more. The second number has room for the
+"""How many bytes of a request the first and the second search for acks read. The second number has room for the
 longest client id and the longest transactional id. Only tagged fields that Kafka does not know can move acks further
 back. A request whose acks were not found counts as one that gets a reply."""
 

@@ -1,8 +1,8 @@
 """Removes the refused partitions from a commit, and adds their errors to the broker's reply.
 
-The client gets the reply that a broker with such a rule would send. A broker checks a commit in this order. KafkaApis
-checks whether the client may read the topic and whether the partition exists. Then the group coordinator checks the
-commit as a whole, and last each partition.
+The client gets the reply that a broker would send if it refused these partitions itself. A broker checks a commit in
+this order. KafkaApis checks whether the client may read the topic and whether the partition exists. Then the group
+coordinator checks the commit as a whole, and last each partition.
 """
 
 from collections import deque

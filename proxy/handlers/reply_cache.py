@@ -84,7 +84,7 @@ class ReplyCache:
         return question.reply
 
     def put(self, question: CachedRequest, state_key: Hashable, reply: bytes) -> None:
-        """Caches an answer, unless it takes more than a quarter of the cache and would evict too many others."""
+        """Caches an answer, unless it takes more than a quarter of the cache. It would then evict too many others."""
         self._forget(question)
         question.state_key, question.reply = state_key, reply
         if question.size > self._max_bytes / 4:

@@ -89,7 +89,8 @@ class PendingRewrite(PendingReply):
 class ApiVersionsRequests(RewrittenReplies):
     """Handles ApiVersions.
 
-    The sidecar answers the request itself if the broker would ignore it (Kafka 0.9), or if its version is unknown.
+    The sidecar answers the request itself if the broker would ignore the request (Kafka 0.9), or if the
+    sidecar does not know the version of the request.
     """
 
     def __init__(

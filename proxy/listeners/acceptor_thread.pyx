@@ -187,14 +187,14 @@ cdef class AcceptorThread:
         os.set_blocking(self.read_fd, True)
 
     def run(self):
-        """Accepts clients until `close`. The thread calls this method."""
+        """Accepts clients until `stop`. The thread calls this method."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # The main thread handles signals.
         with nogil:
             self.accept()
             close(self.write_fd)
 
     cdef void accept(self) noexcept nogil:
-        """Accepts clients until `close`, or until the listener is unusable."""
+        """Accepts clients until `stop`, or until the listener is unusable."""
         cdef Record record
         cdef pollfd waited[2]
         cdef SocketAddress peer
