@@ -147,3 +147,23 @@ def test_copy_is_loaded_before_clients_are_accepted(broker: KafkaBroker, tmp_pat
         sidecar.hand_over()
         following = [event.partition(" from ")[0] for event in events(sidecar)[before:]]
         assert following.index("Finished loading offsets and group metadata") < following.index("started")
+
+
+def test_members_are_known_after_restart(broker: KafkaBroker, tmp_path: Path) -> None:
+    """Without `answers.exclusive`, the successor soon knows the members of each group from the log."""
+    settings = {"limits": {"drain_seconds": 1}}
+    with SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar:
+        run = Run(Route("sidecar", broker.sidecar, broker.sasl_sidecar), f"t{secrets.token_hex(5)}")
+        create_topic(run, "topic", partitions=PARTITIONS)
+        groups = [run.name(f"{protocol}-group") for protocol in PROTOCOLS]
+
+        def members() -> list[float]:
+            return [sidecar.metric("group_sidecar_group_members", group=group) for group in groups]
+
+        with ExitStack() as running:
+            clients = Clients(run, running)
+            with clients.producer:
+                clients.settle()
+                clients.poll_until(lambda: members() == [2, 2])
+                replaced(sidecar, clients)
+                clients.poll_until(lambda: members() == [2, 2])
