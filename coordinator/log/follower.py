@@ -133,16 +133,16 @@ class LogFollower:
         Raises:
             StaleEpoch: a later leader epoch of the partition is known.
         """
-        known = self.partitions.groups_of(number)
-        again = self.partitions.advance(number, leader_epoch)
-        if again:
+        known_before: list[str] = []
+        if self.partitions.advance(number, leader_epoch):
+            known_before = self.partitions.groups_of(number)
             self._forget_groups(number, now)
             for group_id in [each for each in self.moved_groups if self.moved_groups.get(each) == number]:
                 self.moved_groups.pop(group_id)
             self._end_elsewhere(number)
         partition = self.partitions.begin(number, leader_epoch, start_offset)
         partition.loaded_at = now
-        partition.known_before = known if again else []
+        partition.known_before = known_before
         partition.coordinator_loaded = coordinator_loaded
         if coordinator_loaded:
             _begin_leader_term(partition, now)
