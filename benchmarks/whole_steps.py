@@ -24,7 +24,7 @@ from benchmarks.loading import batch
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.headers import RequestHeader, encode_reply, encode_request
 from group_sidecar.codecs.messages.delete_groups import DeleteGroupsRequest
-from group_sidecar.coordinator.model.events import DescribedMember, GroupDescribed
+from group_sidecar.coordinator.model.events import DescribedMember, GroupDescribed, MemberSeen
 from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.coordinator.model.views import GroupState
 from group_sidecar.coordinator.state.log_partitions import DEFAULT_PARTITIONS, partition_for
@@ -109,7 +109,7 @@ class BrokerWithManyGroups:
             follower.end_reached(number, now, now)
 
     def describe(self, group: str, members: int) -> None:
-        """Applies the broker's description of a group."""
+        """Applies a heartbeat of each member of a group, and then the broker's description of the group."""
         described_members = tuple(
             DescribedMember(
                 member_id=member_id(group, number),
@@ -122,20 +122,30 @@ class BrokerWithManyGroups:
             for number in range(members)
         )
         at = self.state.copy.epoch(NOW)
-        self.manager.apply(
-            [
-                GroupDescribed(
-                    group_id=group,
-                    sent_at=at,
-                    state=GroupState.STABLE if members else GroupState.DEAD,
-                    protocol_type="consumer",
-                    protocol="range",
-                    members=described_members,
-                    as_of=self.manager.changes_of(group)[0],
-                )
-            ],
-            at,
+        heartbeats = [
+            MemberSeen(
+                group_id=group,
+                sent_at=at,
+                member_id=described.member_id,
+                instance_id=None,
+                generation=7,
+                client_id=described.client_id,
+                client_host=described.client_host,
+                no_rebalance=True,
+            )
+            for described in described_members
+        ]
+        self.manager.apply(heartbeats, at)
+        description = GroupDescribed(
+            group_id=group,
+            sent_at=at,
+            state=GroupState.STABLE if members else GroupState.DEAD,
+            protocol_type="consumer",
+            protocol="range",
+            members=described_members,
+            as_of=self.manager.changes_of(group)[0],
         )
+        self.manager.apply([description], at)
 
     def crowd(self, members: int) -> None:
         """Creates the group with very many members again, at the beginning of its generation."""
