@@ -9,7 +9,8 @@
 The table is Kafka's GroupCoordinator.acceptJoiningMember (since 4.0 GroupMetadataManager.acceptJoiningMember). The
 caller is the client that asks to join. A member is parked while the broker holds back the reply to the member's join.
 As in Kafka, members with a pending id (KIP-394) do not count. If a static member rejoins without its member id, the
-rule does not recognise the member, so a full group refuses the join.
+rule does not recognise the member, so a full group refuses the join. There is one exception: in PreparingRebalance, the
+join takes the place of an earlier join with the same instance id whose connection ended before the reply.
 
 A consumer group has one rule in all states, GroupMetadataManager.throwIfConsumerGroupIsFull: the caller is a member, or
 there are fewer members than the limit. The rule also holds for classic members of a consumer group.
@@ -153,8 +154,13 @@ class GroupMaxSize(Policy):
         if group.kind is GroupKind.CONSUMER:
             return self._judge_size(limit, caller, group, self.settings.error_code)
         if occupancy.state is GroupState.PREPARING_REBALANCE:
-            if occupancy.is_parked(caller):
+            if occupancy.is_parked(caller, request.group_instance_id):
                 return ALLOW
+            if occupancy.may_be_settled:
+                # The joins may never begin a rebalance. Then the members count, as in a stable group.
+                verdict = self._judge_size(limit, caller, group, self.settings.error_code)
+                if isinstance(verdict, Refuse):
+                    return verdict
             if not occupancy.certain:
                 return CONFIRM
             # Kafka's coordinator removes the refused member, or its issued id. Otherwise the rebalance would wait for

@@ -205,15 +205,18 @@ class Occupancy:
         state: the state that the group most likely has at the broker.
         members: ids of the members.
         parked: how many joins are parked at the broker.
-        is_parked: returns whether the join of a member, given by its id, is parked.
+        is_parked: returns whether the join of a member, given by its member id and its instance id, is parked.
         certain: whether the broker has exactly these members and joins. If not, the broker may have more or fewer.
+        may_be_settled: whether the broker lately described a group that does not rebalance. If `state` is a rebalance
+            nonetheless, joins that were lost or that have no reply may begin it.
     """
 
     state: GroupState = GroupState.DEAD
     members: Collection[str] = ()
     parked: int = 0
-    is_parked: Callable[[str], bool] = lambda _: False
+    is_parked: Callable[[str, str | None], bool] = lambda _, __: False
     certain: bool = False
+    may_be_settled: bool = False
 
 
 NO_OCCUPANCY = Occupancy()

@@ -101,7 +101,7 @@ def _joins_forcing_rebalance(group: Group) -> Iterator[JoinSent]:
     return (
         sent
         for sent in group.joins.values()
-        if group.forces_rebalance(sent.joining) and not sent.joining.reason.startswith(FOLLOW_UP_REASONS)
+        if group.forces_rebalance(sent) and not sent.joining.reason.startswith(FOLLOW_UP_REASONS)
     )
 
 

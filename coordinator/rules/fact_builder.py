@@ -110,9 +110,8 @@ def begin_rebalance(group: Group, now: float, details: CauseDetails | None = Non
     facts = conclude_rebalance(group, now)
     details = details or find_cause(group, now)
     save_owners(group)
-    since = min((sent.sent_at for sent in group.joins.values() if sent.joining.will_park), default=now)
     group.lifecycle.prepare_rebalance()
-    group.rebalances.begin(details, since)
+    group.rebalances.begin(details, group.pending_joins.waiting_since(now))
     at = now if details.at is None else max(details.at, group.rebalances.last_rebalance_at or details.at)
     return [
         *facts,

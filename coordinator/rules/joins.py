@@ -171,6 +171,8 @@ def _apply_late_join(group: Group, event: JoinAccepted, now: float) -> list[Fact
     group in doubt.
     """
     old = group.roster.predecessor(event.joining.instance_id, event.member_id)
+    if event.member_id not in group.members and group.incomplete_reason is None:
+        group.pending_joins.discard_description()  # It may contain the member under its previous id.
     if old is not None and event.member_id not in group.left_member_ids:
         if event.sent_at < group.changed_at or not group.assignments_known:
             group.doubt(now)  # The broker may have executed the join before or after the last observed change.

@@ -223,7 +223,7 @@ def _lose_metadata(group: Group, now: float) -> None:
     group.logged_state.drop_view()
     group.lifecycle.lose_metadata(kept=group.kept_when_empty)
     group.roster.replace({})
-    group.pending_joins.begin_generation(now)
+    group.pending_joins.forget_descriptions()
     group.touch(now)
 
 

@@ -215,11 +215,12 @@ class Group:
     @property
     def rebalancing_join(self) -> JoinSent | None:
         """The first join without a reply that must have started a rebalance; None if there is none."""
-        return next((sent for sent in self.joins.values() if self.forces_rebalance(sent.joining)), None)
+        return next((sent for sent in self.joins.values() if self.forces_rebalance(sent)), None)
 
-    def forces_rebalance(self, joining: JoiningMember) -> bool:
+    def forces_rebalance(self, sent: JoinSent) -> bool:
         """Whether the broker must prepare a rebalance for a join, according to the copy."""
-        if not joining.will_park:
+        joining = sent.joining
+        if not self.pending_joins.may_wait(sent):
             return False
         member = self.members.get(joining.member_id)
         if self.metadata_omitted or member is None or member.member_id == self.leader:
@@ -266,7 +267,7 @@ class Group:
         self.lifecycle.adopt_generation(generation, now)
         self.roster.forget_metadata()
         self.rebalances.abandon()
-        self.pending_joins.begin_generation(now)
+        self.pending_joins.forget_descriptions()
         self.completeness.miss_members()
 
     def empty_out(self, now: float) -> None:
@@ -362,7 +363,7 @@ class Group:
         self.roster.replace(members)
         self.roster.retain_left_ids([sent.joining.member_id for sent in self.joins.values()])
         self.roster.complete()
-        self.pending_joins.begin_generation(now)
+        self.pending_joins.forget_descriptions()
         self.completeness.adopt_logged()
         self.touch(now)
 
@@ -427,6 +428,8 @@ class Group:
         self.pending.expire(now, self.pending_joins.joining_member_ids)
         late = self.expired_members(now)
         self.roster.set_aside(late)
+        if late:
+            self.pending_joins.outdate_descriptions(now)
         return late
 
     # Members.

@@ -1,9 +1,11 @@
 """The size of a group for a size limit (KIP-389), from members, joins in flight and the broker's last description."""
 
-from group_sidecar.coordinator.model.events import NEVER
+from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS, NEVER
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, Occupancy
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.pending_joins import BrokerDescription
+
+_ALL_COUNT = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
 
 def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
@@ -18,14 +20,19 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
         )
         return Occupancy(state=group.apparent_state, members=here, certain=group.consumer is not None)
     timely = not group.overdue and now <= group.earliest_timeout(now)
-    guessed = group.metadata_omitted and bool(group.joins)  # Only their metadata shows whether they rebalance.
-    is_certain = exclusive and group.incomplete_reason is None and not (pending.has_lost_joins or guessed) and timely
+    # Only the metadata of a join shows whether the join begins a rebalance.
+    guessed = group.metadata_omitted and bool(group.joins)
+    doubtful = pending.has_lost_joins or pending.has_overdue_reply or guessed
+    is_certain = exclusive and group.incomplete_reason is None and not doubtful and timely
     description = pending.described_since(group.generation_at, now)
+    if description is not None and description.asked_at < group.earliest_timeout(now) < now:
+        description = None  # The broker may have removed a member since.
     # Lost joins may have begun a rebalance, in which known members have no priority over new members.
     state = GroupState.PREPARING_REBALANCE if pending.has_lost_joins else group.apparent_state
-    members = frozenset(group.members)
+    members, may_be_settled = frozenset(group.members), False
     if description is not None and not is_certain:
-        state, members = _state_since(description, group), description.members
+        state, members = _state_since(description, group), _members_since(description, group)
+        may_be_settled = description.state in _ALL_COUNT and not _has_begun(description, group)
     certain = is_certain or description is not None
     # The broker rejects joins with unknown member ids, for instance of clients that still use ids of a removed group.
     unknown = pending.parked_unknown(members, group.pending) if certain else 0
@@ -35,13 +42,30 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
         parked=pending.parked - unknown,
         is_parked=pending.is_parked,
         certain=certain,
+        may_be_settled=may_be_settled,
     )
 
 
+def _members_since(description: BrokerDescription, group: Group) -> frozenset[str]:
+    """Returns the described members without those that have left since."""
+    left_ids = group.left_member_ids
+    return frozenset(each for each in description.members if each not in left_ids)
+
+
 def _state_since(description: BrokerDescription, group: Group) -> GroupState:
-    """Returns the state that the broker described, unless a rebalance has begun since or a lost join may begin one."""
-    since = group.rebalance.waiting_since if group.rebalance else NEVER
-    begun = group.state is GroupState.PREPARING_REBALANCE and since > description.asked_at
-    if begun or group.rebalancing_join or group.pending_joins.has_lost_joins:
+    """Returns the state that the broker described, unless a rebalance has begun since, or a join may begin one.
+
+    A join without a reply may have been replaced by another, or it may still be on its way to a busy broker.
+    """
+    parked = any(sent.joining.will_park for sent in group.joins.values())
+    if parked or group.pending_joins.has_lost_joins or _has_begun(description, group):
         return GroupState.PREPARING_REBALANCE
     return description.state
+
+
+def _has_begun(description: BrokerDescription, group: Group) -> bool:
+    """Whether a rebalance must have begun since the description, or shortly before it."""
+    since = group.rebalance.waiting_since if group.rebalance else NEVER
+    begun = group.state is GroupState.PREPARING_REBALANCE and since > description.asked_at
+    sent_since = description.asked_at - LOST_REQUEST_SECONDS
+    return begun or any(sent.sent_at >= sent_since and group.forces_rebalance(sent) for sent in group.joins.values())

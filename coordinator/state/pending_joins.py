@@ -2,6 +2,9 @@
 
 If the connection of a parked join breaks, Kafka keeps the member until the rebalance is over. So a lost join still
 counts. Only a description of the group shows whether a lost join has reached the broker.
+
+A later join with the same member id replaces a parked join, and Kafka never replies to the replaced join. If a client
+joins again on a new connection, the broker may receive the earlier join last, and then never replies to the later join.
 """
 
 from collections import Counter
@@ -12,6 +15,7 @@ from group_sidecar.coordinator.model.events import (
     DESCRIPTION_VALID_SECONDS,
     FOREVER,
     LOST_REQUEST_SECONDS,
+    NEVER,
     NEW_MEMBER_JOIN_TIMEOUT_SECONDS,
     GroupDescribed,
     JoiningMember,
@@ -65,12 +69,15 @@ class PendingJoins:
 
     Attributes:
         sent: joins without a reply, by their tokens.
+        generation_at: when a reply last showed that a generation has begun; NEVER if none has.
         unlogged_members: members of a KIP-848 group that have joined or left, and are not in the log.
     """
 
     def __init__(self) -> None:
         self.sent: dict[str, JoinSent] = {}
+        self.generation_at = NEVER
         self._description: BrokerDescription | None = None
+        self._sessions_ended_at = NEVER
         self._join_keys: Counter[JoinKey] = Counter()
         self._joining_member_ids: Counter[str] = Counter()
         self._lost_joins: dict[JoinKey, _LostJoin] = {}
@@ -125,7 +132,7 @@ class PendingJoins:
             del self._joining_member_ids[member_id]
 
     def forget(self, member_id: str) -> None:
-        """Forgets the joins of a member that the broker does not have."""
+        """Forgets the lost joins of a member that the broker does not have, and drops it from `unlogged_members`."""
         if self._lost_joins and member_id:
             for join_key in self._lost_joins_of(member_id):
                 del self._lost_joins[join_key]
@@ -145,8 +152,12 @@ class PendingJoins:
         self._lost_joins_expire_at = until + NEW_MEMBER_JOIN_TIMEOUT_SECONDS
 
     def discard_description(self) -> None:
-        """Drops the last description by the broker, because a member has left since."""
+        """Drops the last description by the broker, because the members have changed since."""
         self._description = None
+
+    def outdate_descriptions(self, now: float) -> None:
+        """Makes descriptions that were requested until `now` invalid, because sessions of members have ended."""
+        self._sessions_ended_at = now
 
     def begin_generation(self, now: float) -> None:
         """Ends a join phase. Only lost joins that may still reach the broker remain; all others are members or gone."""
@@ -154,10 +165,18 @@ class PendingJoins:
             self._set_lost_joins(
                 {join_key: lost_join for join_key, lost_join in self._lost_joins.items() if lost_join.until > now}
             )
+        self.forget_descriptions()
+        self.generation_at = now
+
+    def forget_descriptions(self) -> None:
+        """Forgets what descriptions have shown, because a generation was found whose beginning was not seen.
+
+        The lost joins remain. The broker may have received them after the generation began.
+        """
         self._unknown_joins, self._new_member_ids, self._description = 0, frozenset(), None
 
     def apply_description(self, event: GroupDescribed, before: Set[str], now: float, *, roster_complete: bool) -> None:
-        """Decides with the broker's description which lost joins have become members.
+        """Uses the broker's description to decide which lost joins have become members.
 
         `before`: the members that were known before the description. `roster_complete`: whether `before` had all
         members of the last generation.
@@ -253,11 +272,29 @@ class PendingJoins:
         """The member ids of joins that are in flight. A join without an id counts under the empty string."""
         return self._joining_member_ids.keys()
 
-    def is_parked(self, member_id: str) -> bool:
-        """Whether a join of the member is, or may be, parked at the broker."""
+    def is_parked(self, member_id: str, instance_id: str | None) -> bool:
+        """Whether a join of the member is, or may be, parked at the broker.
+
+        A static member that joins without a member id takes the place of a lost join with its instance id.
+        """
         if not member_id:
-            return False
+            return bool(instance_id) and ("instance", instance_id) in self._lost_joins
         return member_id in self._joining_member_ids or bool(self._lost_joins and self._lost_joins_of(member_id))
+
+    @property
+    def has_overdue_reply(self) -> bool:
+        """Whether a join from before the last generation has no reply: it was replaced, or its reply is late."""
+        oldest = next((sent.sent_at for sent in self.sent.values() if sent.joining.will_park), FOREVER)
+        return oldest < self.generation_at
+
+    def waiting_since(self, now: float) -> float:
+        """Returns since when a join has waited for the next generation; `now` if none waits."""
+        first = min((sent.sent_at for sent in self.sent.values() if self.may_wait(sent)), default=now)
+        return max(first, self.generation_at)
+
+    def may_wait(self, sent: JoinSent) -> bool:
+        """Whether a join without a reply may wait for the next generation. A replaced join does not wait."""
+        return sent.joining.will_park and sent.sent_at + LOST_REQUEST_SECONDS >= self.generation_at
 
     @property
     def has_lost_joins(self) -> bool:
@@ -270,6 +307,7 @@ class PendingJoins:
         if (
             description is None
             or description.asked_at < since
+            or description.asked_at <= self._sessions_ended_at
             or now >= description.replied_at + DESCRIPTION_VALID_SECONDS
         ):
             return None

@@ -136,8 +136,9 @@ class _Shrinker:
         return tuple(sorted(found, key=lambda each: -each.limit))
 
     def _is_ready(self, group: Group, excess: tuple[_Excess, ...], now: float) -> bool:
-        """Whether the group can be shrunk now or its excess must be reported. The group must be Stable, and the copy
-        must have caught up with the group's log partition.
+        """Whether a policy has something to do now: shrink the group, or report its excess in audit mode.
+
+        The group must be Stable, and the copy must have caught up with the group's log partition.
         """
         if group.state is not GroupState.STABLE or group.rebalancing_join is not None:
             return False
@@ -249,7 +250,7 @@ class _Shrinker:
         return self._copy.manager.view(group_id, self._now())
 
     def _is_parked(self, group_id: str, member_id: str) -> bool:
-        return self._copy.manager.view_with_occupancy(group_id, self._now()).occupancy.is_parked(member_id)
+        return self._copy.manager.view_with_occupancy(group_id, self._now()).occupancy.is_parked(member_id, None)
 
     def _now(self) -> float:
         return self._copy.epoch(trio.current_time())

@@ -281,3 +281,37 @@ def test_later_doubt_does_not_end_earlier_doubt(doubt: Callable[[], list[Event]]
     manager.apply(doubt(), 1.25)
     manager.apply([stored(1.3, 1.4, 8)], 1.4)
     assert manager.offsets_fallback_reason("g", 1.5) is FallbackReason.IN_DOUBT
+
+
+# The size of a group.
+
+
+def accepted(generation: int, at: float, member_id: str, *roster: str, token: str = "1:1") -> JoinAccepted:
+    return JoinAccepted(
+        group_id="g",
+        sent_at=at,
+        joining=replace(JOINING, token=token, member_id=member_id),
+        member_id=member_id,
+        generation=generation,
+        protocol_type="consumer",
+        protocol="range",
+        leader=roster[0] if roster else "a",
+        roster=tuple((each, None, b"") for each in roster),
+    )
+
+
+def test_late_join_outdates_description() -> None:
+    """A join that the broker answered at once may have given a static member another id.
+
+    A description from before then has the old id. So a join with the new id would not count as parked. Found by seed
+    2118 of the simulation.
+    """
+    manager = observed()
+    manager.apply([accepted(3, 1, "a", "a", "old")], 1.1)
+    manager.apply([described(manager, 1.2, GroupState.STABLE, "a", "old")], 1.3)
+    manager.apply([accepted(3, 1.4, "new", token="2:1")], 1.5)
+    assert not manager.view_with_occupancy("g", 1.55).occupancy.certain
+    again = replace(JOINING, token="2:2", member_id="new")
+    manager.apply([JoinSent(group_id="g", sent_at=1.6, joining=again)], 1.6)
+    occupancy = manager.view_with_occupancy("g", 1.7).occupancy
+    assert not occupancy.certain or occupancy.parked == 1

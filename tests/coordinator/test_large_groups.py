@@ -43,8 +43,8 @@ def test_lost_join_counts_again() -> None:
     for number in range(3):
         sent = joining(number, member=member_id(1))
         manager.apply([JoinSent(group_id="g", sent_at=NOW + 1, joining=sent)], NOW + 1)
-        assert group.pending_joins.is_parked(member_id(1))
+        assert group.pending_joins.is_parked(member_id(1), None)
         manager.apply([ReplyLost(group_id="g", sent_at=NOW + 1, token=sent.token, may_create_group=True)], NOW + 1)
-        assert group.pending_joins.is_parked(member_id(1))
+        assert group.pending_joins.is_parked(member_id(1), None)
         manager.apply([MemberUnknown(group_id="g", sent_at=NOW + 2, member_id=member_id(1))], NOW + 3)
-        assert not group.pending_joins.is_parked(member_id(1))
+        assert not group.pending_joins.is_parked(member_id(1), None)

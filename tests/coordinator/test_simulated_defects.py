@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.offset_commit import (
@@ -17,6 +19,8 @@ from group_sidecar.codecs.messages.offset_delete import (
 )
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
+from group_sidecar.coordinator.model.facts import RebalanceCompleted
 from group_sidecar.coordinator.model.views import GroupState
 from tests.coordinator.model import Broker
 from tests.coordinator.world import REBALANCE_MS, SESSION_MS, Client, Connection, World
@@ -107,7 +111,7 @@ def _metadata(world: World) -> dict[str, bytes]:
 
 
 def test_metadata_of_unseen_join() -> None:
-    """A sidecar that starts between a member's join with new metadata and its sync gets them from the log (seed 44)."""
+    """A sidecar that starts between a join and the member's sync gets the new metadata from the log (seed 44)."""
     world = World(Broker())
     world.read_log()
     member = Client(world, "a", "g")
@@ -212,6 +216,49 @@ def test_late_record_of_described_group() -> None:
     world.describe()
     world.tail.catch_up(world.now())
     assert world.view().fallback_reason is not None
+
+
+@pytest.mark.parametrize("in_log", [True, False])
+def test_lost_join_outlasts_generation_found(in_log: bool) -> None:
+    """A lost join counts although the log or a commit shows a generation afterwards. It may be older (seed 99)."""
+    world = World(Broker())
+    world.read_log()
+    members = [Client(world, name, "g") for name in "ab"]
+    world.gather(*members)
+    world.manager.forget_group_state("g", world.now())
+    new = Client(world, "c", "g", version=2)
+    new.join()
+    world.handle(new.connection)
+    new.reconnect()
+    world.pass_time(2.0)
+    if in_log:
+        world.tail.catch_up(world.now())
+    else:
+        members[0].commit(0, 5)
+        world.settle()
+    world.describe()
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.state, len(occupancy.members), occupancy.parked) == (GroupState.PREPARING_REBALANCE, 3, 1)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_lost_join_may_begin_no_rebalance(arrives: bool) -> None:
+    """A stable group with a lost join may rebalance or not, until the join must have arrived (seeds 99 and 100)."""
+    world = World(Broker())
+    member = Client(world, "a", "g")
+    world.gather(member)
+    member.metadata = b"new"
+    member.join()
+    member.reconnect()
+    world.describe()
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.state, occupancy.parked) == (GroupState.PREPARING_REBALANCE, 1)
+    assert occupancy.may_be_settled
+    if arrives:
+        world.handle_lost(0)
+    world.pass_time(LOST_REQUEST_SECONDS)
+    world.describe()
+    assert not world.manager.view_with_occupancy("g", world.now()).occupancy.may_be_settled
 
 
 def test_uncertain_member_needs_description() -> None:
@@ -363,3 +410,76 @@ def test_late_reply_to_deletion() -> None:
     world.settle()
     world.tail.catch_up(world.now())
     assert _offsets(world) == {("t", 0): 9, ("t", 1): 6}
+
+
+def _replaced_join(world: World, wait: float) -> Client:
+    """Returns the leader of a stable generation. Before, another member sent a join that will get no reply.
+
+    `wait`: the seconds between that join and the generation.
+    """
+    leader, follower = (Client(world, name, "g") for name in ("leader", "follower"))
+    world.gather(leader, follower)
+    follower.join()
+    follower.reconnect()
+    follower.metadata += b"!"
+    follower.join()
+    world.handle(follower.connection)
+    world.handle_lost(0)  # The broker replies only to the join that it has received last.
+    world.pass_time(wait)
+    world.gather(leader)
+    world.pass_time(LOST_REQUEST_SECONDS + 0.5)
+    return leader
+
+
+@pytest.mark.parametrize("wait", [0.0, 2.0])
+def test_replaced_join_takes_no_place(wait: float) -> None:
+    """If the broker describes a stable group, a join without a reply lets no new member into it (seed 1014)."""
+    world = World(Broker())
+    _replaced_join(world, wait)
+    assert not world.manager.view_with_occupancy("g", world.now()).occupancy.certain
+    world.describe()
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.may_be_settled, occupancy.certain, len(occupancy.members)) == (True, True, 2)
+
+
+def test_rebalance_begins_after_replaced_join() -> None:
+    """The duration of a rebalance does not include the time since a join that another has replaced (seed 1014)."""
+    world = World(Broker())
+    leader = _replaced_join(world, 2.0)
+    leader.join()
+    world.settle()
+    world.pass_time(REBALANCE_MS / 1000)
+    world.gather(leader)
+    [*_, completed] = (each for each in world.facts if isinstance(each, RebalanceCompleted))
+    assert abs(completed.duration_seconds - REBALANCE_MS / 1000) < LOST_REQUEST_SECONDS
+
+
+def test_static_member_takes_place_of_its_lost_join() -> None:
+    """A lost join does not keep out its own static member, which joins again without its member id (seed 59)."""
+    world = World(Broker())
+    member = Client(world, "a", "g", "i")
+    world.gather(member)
+    member.metadata += b"!"
+    member.join()
+    member.reconnect()
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert occupancy.is_parked("", "i")
+    assert not occupancy.is_parked("", "j")
+    assert not occupancy.is_parked("", None)
+
+
+def test_described_member_counts_once() -> None:
+    """A member whose reply is late counts once, although its join and the broker's description show it."""
+    world = World(Broker(initial_delay=3.0))
+    leader, follower = (Client(world, name, "g", name) for name in ("leader", "follower"))
+    leader.join()
+    follower.join()
+    for member in (leader, follower):
+        world.handle(member.connection)
+    world.delay(3.5)
+    world.deliver(leader.connection)
+    world.ask(asker := world.connect(), DescribeGroupsRequest(groups=("g",)), 5)
+    world.handle(asker)
+    world.deliver(asker)
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.may_be_settled, occupancy.certain, len(occupancy.members)) == (True, True, 2)

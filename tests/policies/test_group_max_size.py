@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def view(
         state=state,
         members=tuple(members),
         parked=len(parked),
-        is_parked=lambda who: bool(who) and who in parked,
+        is_parked=lambda who, _: bool(who) and who in parked,
         certain=certain,
     )
     return GroupView(group_id="g", kind=kind, state=state, occupancy=seats)
@@ -108,6 +109,15 @@ def test_uncertain_join_is_confirmed(
 ) -> None:
     """A join is confirmed with the broker if the group's size is uncertain and the caller is unknown."""
     assert joins(view(state, members, parked, certain=False), caller) is verdict
+
+
+@pytest.mark.parametrize(("caller", "members", "is_refused"), [("", "ab", True), ("", "a", False), ("b", "ab", False)])
+def test_join_while_rebalance_is_uncertain(caller: str, members: str, is_refused: bool) -> None:
+    """While only lost joins may begin a rebalance, a new member needs room among the members too."""
+    group = view(PREPARING, members, "a")
+    group = replace(group, occupancy=replace(group.occupancy, may_be_settled=True))
+    refusal = Refuse(error_code=77, size=2, limit=LIMIT, message=FULL, remove="")
+    assert joins(group, caller) == (refusal if is_refused else ALLOW)
 
 
 def test_configured_error_code() -> None:
