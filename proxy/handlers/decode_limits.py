@@ -26,13 +26,13 @@ enforced, the sidecar closes the connection of a request with more elements."""
 COMMITS = frozenset({int(ApiKey.OFFSET_COMMIT), int(ApiKey.TXN_OFFSET_COMMIT)})
 _REQUESTS = {
     int(ApiKey.LEAVE_GROUP): 10,
-    int(ApiKey.DELETE_GROUPS): 5,
+    int(ApiKey.DELETE_GROUPS): 8,
     int(ApiKey.OFFSET_DELETE): 2,
 }
 _REPLIES = {
     int(ApiKey.JOIN_GROUP): 2,
     int(ApiKey.LEAVE_GROUP): 10,
-    int(ApiKey.DELETE_GROUPS): 5,
+    int(ApiKey.DELETE_GROUPS): 8,
     int(ApiKey.OFFSET_DELETE): 2,
     int(ApiKey.OFFSET_FETCH): 2,
     int(ApiKey.DESCRIBE_GROUPS): 5,
