@@ -461,11 +461,15 @@ class GroupMetadataManager:
         offsets, error_code = self._cache.group_offsets(group_id), self._confidence.coordinator_error(group_id, now)
         return group_view(group_id=group_id, offsets=offsets.committed if offsets else {}, error_code=error_code)
 
-    def view_with_occupancy(self, group_id: str, now: float) -> GroupView:
-        """Returns the result of `view`, and adds which members and joins count towards the group's size limit."""
+    def view_with_occupancy(self, group_id: str, now: float, *, asked_often: bool = False) -> GroupView:
+        """Returns the result of `view`, and adds which members and joins count towards the group's size limit.
+
+        `asked_often`: see `occupancy_of`.
+        """
         group = self._cache.group(group_id)
         if group is not None:
-            return self.view(group_id, now, occupancy_of(group, now, exclusive=self._cache.exclusivity.holds(now)))
+            exclusive = self._cache.exclusivity.holds(now)
+            return self.view(group_id, now, occupancy_of(group, now, exclusive=exclusive, asked_often=asked_often))
         known = self._confidence.reason(Question.STATE, group_id, now) is None
         return self.view(
             group_id, now, Occupancy(certain=known or self._cache.unseen_history.is_missing(group_id, now))

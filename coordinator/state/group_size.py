@@ -8,10 +8,12 @@ from group_sidecar.coordinator.state.pending_joins import BrokerDescription
 _ALL_COUNT = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
 
-def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
+def occupancy_of(group: Group, now: float, *, exclusive: bool, asked_often: bool = False) -> Occupancy:
     """Returns the members and joins that count towards a group's size.
 
-    `exclusive`: whether every client reaches the broker through this sidecar.
+    `exclusive`: whether every client reaches the broker through this sidecar. `asked_often`: whether the broker has
+    described the group several times for this request. Its last description then counts, although the group may have
+    changed since.
     """
     pending = group.pending_joins
     if group.kind is not GroupKind.CLASSIC:
@@ -24,9 +26,7 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
     guessed = group.metadata_omitted and bool(group.joins)
     doubtful = pending.has_lost_joins or pending.has_overdue_reply or guessed
     is_certain = exclusive and group.incomplete_reason is None and not doubtful and timely
-    description = pending.described_since(group.generation_at, now)
-    if description is not None and description.asked_at < group.earliest_timeout(now) < now:
-        description = None  # The broker may have removed a member since.
+    description = _valid_description(group, now) or (pending.last_description(now) if asked_often else None)
     # Lost joins may have begun a rebalance, in which known members have no priority over new members.
     state = GroupState.PREPARING_REBALANCE if pending.has_lost_joins else group.apparent_state
     members, may_be_settled = frozenset(group.members), False
@@ -44,6 +44,15 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool) -> Occupancy:
         certain=certain,
         may_be_settled=may_be_settled,
     )
+
+
+def _valid_description(group: Group, now: float) -> BrokerDescription | None:
+    """Returns the broker's description of the group; None if the members or parked joins may have changed since."""
+    description = group.pending_joins.described_since(group.generation_at, now)
+    if description is None or description.is_preparing:
+        return description
+    may_have_removed_member = description.asked_at < group.earliest_timeout(now) < now
+    return None if may_have_removed_member else description
 
 
 def _members_since(description: BrokerDescription, group: Group) -> frozenset[str]:

@@ -63,6 +63,11 @@ class BrokerDescription:
     asked_at: float
     replied_at: float
 
+    @property
+    def is_preparing(self) -> bool:
+        """Whether the broker held back the replies to joins."""
+        return self.state is GroupState.PREPARING_REBALANCE
+
 
 class PendingJoins:
     """Joins of one group that are, or may be, in flight at the broker.
@@ -301,15 +306,25 @@ class PendingJoins:
         """Whether a lost join may count towards the size of the group."""
         return bool(self._lost_joins)
 
-    def described_since(self, since: float, now: float) -> BrokerDescription | None:
-        """Returns the broker's description; None unless it is recent, and newer than `since` and all lost joins."""
+    def last_description(self, now: float) -> BrokerDescription | None:
+        """Returns the broker's last description; None unless it is recent.
+
+        The group may have changed since the description was requested.
+        """
         description = self._description
-        if (
-            description is None
-            or description.asked_at < since
-            or description.asked_at <= self._sessions_ended_at
-            or now >= description.replied_at + DESCRIPTION_VALID_SECONDS
-        ):
+        recent = description is not None and now < description.replied_at + DESCRIPTION_VALID_SECONDS
+        return description if recent else None
+
+    def described_since(self, since: float, now: float) -> BrokerDescription | None:
+        """Returns the broker's description; None unless it is recent, and newer than `since` and all lost joins.
+
+        The description of a settled group must also be newer than the last end of a session. In a rebalance, only the
+        parked joins count, and the sessions of their members do not end.
+        """
+        description = self.last_description(now)
+        if description is None or description.asked_at < since:
+            return None
+        if description.asked_at <= self._sessions_ended_at and not description.is_preparing:
             return None
         for lost_join in self._lost_joins.values():
             # If a join was lost, or may have arrived, after the description was requested, the description lacks the

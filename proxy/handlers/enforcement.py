@@ -40,7 +40,7 @@ from group_sidecar.proxy.handlers.pending_exchange import ExchangeReplies
 
 MAX_CONFIRMATIONS = 3
 """Maximum number of times that the broker describes a group for one request. The group may change after a
-description, and then has to be described again."""
+description, and then has to be described again. After this number, the last description counts."""
 NOBODY = GroupView(group_id="")
 """The view for policies that do not look at the group."""
 
@@ -131,7 +131,8 @@ class Enforcement:
 
     def _judge(self, case: _Case, now: float, asked: int = 0) -> RequestOutcome:
         self._copy.refresh(case.group_id, now)
-        group = self._copy.manager.view_with_occupancy(case.group_id, self._copy.epoch(now))
+        asked_often = asked >= MAX_CONFIRMATIONS
+        group = self._copy.manager.view_with_occupancy(case.group_id, self._copy.epoch(now), asked_often=asked_often)
         if self._versions.lacks_api(DescribeGroupsRequest.KEY):
             # A broker without DescribeGroups cannot confirm the group's size, so the copy alone decides.
             group = replace(group, occupancy=replace(group.occupancy, certain=True))
@@ -139,7 +140,7 @@ class Enforcement:
         policies = self._policies.policies_for(exchange.request.KEY)
         judged = [(policy, policy.judge(exchange.request, group, exchange.principal)) for policy in policies]
         unconfirmed = [policy.name for policy, verdict in judged if isinstance(verdict, Confirm)]
-        if unconfirmed and asked < MAX_CONFIRMATIONS:
+        if unconfirmed and not asked_often:
             for name in unconfirmed:
                 self._traffic.policy_confirmed(name)
             return AnswerInOrder(lambda at: self._judge(case, at, asked + 1), (self._description(case, now),))
