@@ -278,11 +278,12 @@ def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
         dropped = group.drop(member_id, now)
         if dropped is None:
             group.record_departure(member_id, now)
-        if not member_id and instance_id:
+        # If a leave names only an instance id, another member may have taken over that id since the request was sent.
+        may_be_successor = not given_member_id and event.sent_at < group.changed_at
+        if instance_id and (not member_id or may_be_successor):
             group.roster.contest(instance_id, static)
-        # Kafka 4 rebalances even if an unused issued id leaves. If a leave names only an instance id, another member
-        # may have taken over that instance id since the request was sent.
-        if dropped is None or (not given_member_id and event.sent_at < group.changed_at):
+        # Kafka 4 rebalances even if an unused issued id leaves.
+        if dropped is None or may_be_successor:
             group.doubt(now)
     return facts + (
         _after_departure(group, cause_of_earlier_join(group, event.sent_at) or details, now) if details else []

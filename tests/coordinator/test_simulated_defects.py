@@ -7,6 +7,7 @@ import pytest
 
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
+from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -483,3 +484,24 @@ def test_described_member_counts_once() -> None:
     world.deliver(asker)
     occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
     assert (occupancy.may_be_settled, occupancy.certain, len(occupancy.members)) == (True, True, 2)
+
+
+def test_removal_by_instance_id_may_remove_successor() -> None:
+    """A removal by instance id leaves the identity of the next member uncertain, if it may have removed a successor.
+
+    The replies show neither which of two members with the instance id was removed nor whose client id the broker keeps.
+    """
+    world = World(Broker())
+    first, second = (Client(world, name, "g", "i") for name in ("first", "second"))
+    others = [Client(world, name, "g", version=2) for name in "ab"]
+    world.gather(first, others[0])
+    world.gather(others[1], second)
+    others[0].join()
+    removed = MemberIdentity(member_id="", group_instance_id="i")
+    world.send(world.connect(), LeaveGroupRequest(group_id="g", members=(removed,)), 3, "admin")
+    world.gather(first, *others)
+    assert world.broker.describe("g").members[-1].client_id == "first"
+    assert world.view().fallback_reason is not None
+    world.describe()
+    assert world.view().fallback_reason is None
+    assert [each.client_id for each in world.view().members if each.instance_id] == ["first"]
