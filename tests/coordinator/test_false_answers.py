@@ -315,3 +315,21 @@ def test_late_join_outdates_description() -> None:
     manager.apply([JoinSent(group_id="g", sent_at=1.6, joining=again)], 1.6)
     occupancy = manager.view_with_occupancy("g", 1.7).occupancy
     assert not occupancy.certain or occupancy.parked == 1
+
+
+@pytest.mark.parametrize(("state", "valid"), [(GroupState.PREPARING_REBALANCE, True), (GroupState.STABLE, False)])
+def test_end_of_sessions_outdates_description(state: GroupState, valid: bool) -> None:
+    """The end of a member's session outdates a description of a settled group, but not that of a rebalance.
+
+    In a rebalance, only the parked joins count. In a storm of joins, sessions end all the time, and each join would
+    otherwise need a description of its own.
+    """
+    manager = observed()
+    manager.apply([accepted(3, 1, "a", "a")], 1.1)
+    ended = 1.1 + JOINING.session_timeout_ms / 1000
+    again = replace(JOINING, token="2:1", member_id="b")
+    manager.apply([JoinSent(group_id="g", sent_at=ended, joining=again)], ended)
+    manager.apply([described(manager, ended - 0.1, state, "a", "b")], ended)
+    manager.refresh("g", ended + 0.1)
+    assert manager.view_with_occupancy("g", ended + 0.2).occupancy.certain is valid
+    assert manager.view_with_occupancy("g", ended + 0.2, asked_often=True).occupancy.certain

@@ -17,6 +17,7 @@ from group_sidecar.codecs.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.join_group import JoinGroupProtocol, JoinGroupRequest, JoinGroupResponse
 from group_sidecar.codecs.messages.leave_group import (
     LeaveGroupRequest,
@@ -395,6 +396,21 @@ def test_join_passes_if_broker_cannot_describe() -> None:
         assert requests_description(commands)
         commands = broker_describes(line, described("", error_code=30))
     assert commands == [ToUpstream(join)]
+
+
+def test_last_of_many_descriptions_counts() -> None:
+    """After MAX_CONFIRMATIONS descriptions, the last one counts, although the group has changed since its request."""
+    state = unsure()
+    line, message = Line(state), joining()
+    commands = line.client(line.frame(message, 3))
+    for generation in range(MAX_CONFIRMATIONS):
+        assert requests_description(commands)
+        heartbeat = HeartbeatRequest(group_id="g", generation_id=generation + 1, member_id="x")
+        later = Line(state)
+        later.now = line.now = line.now + 0.1
+        later.exchange(heartbeat, HeartbeatResponse(error_code=0), 3)
+        commands = broker_describes(line, described("Stable", "x"))
+    assert line.reads_reply(commands, message, 3).error_code == 77
 
 
 def test_failed_judgement_after_confirmation_forwards_join(monkeypatch: pytest.MonkeyPatch) -> None:
