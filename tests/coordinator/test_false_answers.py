@@ -326,7 +326,7 @@ def test_end_of_sessions_outdates_description(state: GroupState, valid: bool) ->
     """
     manager = observed()
     manager.apply([accepted(3, 1, "a", "a")], 1.1)
-    ended = 1.1 + JOINING.session_timeout_ms / 1000
+    ended = 1.1 + JOINING.rebalance_timeout_ms / 1000  # The member does not sync.
     again = replace(JOINING, token="2:1", member_id="b")
     manager.apply([JoinSent(group_id="g", sent_at=ended, joining=again)], ended)
     manager.apply([described(manager, ended - 0.1, state, "a", "b")], ended)
