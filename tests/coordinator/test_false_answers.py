@@ -317,16 +317,18 @@ def test_late_join_outdates_description() -> None:
     assert not occupancy.certain or occupancy.parked == 1
 
 
+@pytest.mark.parametrize("timeout_ms", [JOINING.session_timeout_ms, JOINING.rebalance_timeout_ms])
 @pytest.mark.parametrize(("state", "valid"), [(GroupState.PREPARING_REBALANCE, True), (GroupState.STABLE, False)])
-def test_end_of_sessions_outdates_description(state: GroupState, valid: bool) -> None:
+def test_end_of_sessions_outdates_description(state: GroupState, valid: bool, timeout_ms: int) -> None:
     """The end of a member's session outdates a description of a settled group, but not that of a rebalance.
 
     In a rebalance, only the parked joins count. In a storm of joins, sessions end all the time, and each join would
-    otherwise need a description of its own.
+    otherwise need a description of its own. After the session timeout, the broker may have removed the member. After
+    the rebalance timeout, it must have removed the member, because the member does not sync.
     """
     manager = observed()
     manager.apply([accepted(3, 1, "a", "a")], 1.1)
-    ended = 1.1 + JOINING.rebalance_timeout_ms / 1000  # The member does not sync.
+    ended = 1.1 + timeout_ms / 1000
     again = replace(JOINING, token="2:1", member_id="b")
     manager.apply([JoinSent(group_id="g", sent_at=ended, joining=again)], ended)
     manager.apply([described(manager, ended - 0.1, state, "a", "b")], ended)
