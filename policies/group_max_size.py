@@ -154,13 +154,13 @@ class GroupMaxSize(Policy):
         if group.kind is GroupKind.CONSUMER:
             return self._judge_size(limit, caller, group, self.settings.error_code)
         if occupancy.state is GroupState.PREPARING_REBALANCE:
-            if occupancy.is_parked(caller, request.group_instance_id):
-                return ALLOW
             if occupancy.may_be_settled:
                 # The joins may never begin a rebalance. Then the members count, as in a stable group.
                 verdict = self._judge_size(limit, caller, group, self.settings.error_code)
                 if isinstance(verdict, Refuse):
                     return verdict
+            if occupancy.is_parked(caller, request.group_instance_id):
+                return ALLOW
             if not occupancy.certain:
                 return CONFIRM
             # Kafka's coordinator removes the refused member, or its issued id. Otherwise the rebalance would wait for

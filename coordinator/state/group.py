@@ -368,7 +368,12 @@ class Group:
         self.touch(now)
 
     def disprove_rebalance(self, now: float) -> None:
-        """Returns the group to Stable, because the broker turned out not to prepare a rebalance."""
+        """Returns the group to Stable, because the broker turned out not to prepare a rebalance.
+
+        If a member had left, the broker has restarted. It then has the members of the log again, also this member.
+        """
+        if self.left_member_ids:
+            self.doubt(now)
         self.lifecycle.disprove_rebalance()
         self.rebalances.drop()
         self.touch(now)

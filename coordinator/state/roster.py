@@ -142,7 +142,8 @@ class Roster:
     def adopt_description(self, members: Iterable[DescribedMember], protocol: str, now: float) -> None:
         """Replaces the members with those that the broker described.
 
-        Known members keep everything that the description does not contain.
+        Known members keep everything that the description does not contain. A broker that has restarted may have
+        members again that had left, because the log contains no leaves.
         """
         before = self.known()
         self.members, self.overdue = {}, {}
@@ -157,6 +158,7 @@ class Roster:
             if protocol:
                 member.learn_metadata(protocol, described.metadata)
             self.members[described.member_id] = member
+            self.left_member_ids.discard(described.member_id)
 
     def forget_metadata(self) -> None:
         """Forgets the metadata of all members, who may have joined a new generation with other metadata."""

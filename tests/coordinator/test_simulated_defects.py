@@ -1,5 +1,6 @@
 """Defects that the simulation has found. Each test is the shortest history that shows one defect."""
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -505,3 +506,22 @@ def test_removal_by_instance_id_may_remove_successor() -> None:
     world.describe()
     assert world.view().fallback_reason is None
     assert [each.client_id for each in world.view().members if each.instance_id] == ["first"]
+
+
+def test_restart_forgets_leave() -> None:
+    """A broker that restarts has a member again whose leave began a rebalance (seed 589).
+
+    The log contains no leaves. The next heartbeat shows that the broker does not prepare a rebalance.
+    """
+    world = World(Broker())
+    stays, leaves = (Client(world, name, "g") for name in "ab")
+    world.gather(stays, leaves)
+    in_log = deepcopy(world.broker.groups)
+    leaves.leave(4)
+    world.settle()
+    world.broker.groups = in_log
+    stays.heartbeat()
+    world.settle()
+    assert world.view().fallback_reason is not None
+    world.describe()
+    assert len(world.view().members) == 2
