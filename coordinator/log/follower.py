@@ -323,7 +323,10 @@ class LogFollower:
         return done
 
     def _log_completes(self, group: Group) -> bool:
-        """Whether the log completes an incomplete group. In an exclusive copy, the broker describes classic groups."""
+        """Whether the log completes an incomplete group.
+
+        With `answers.exclusive`, only the broker's description completes a classic group.
+        """
         return group.kind is not GroupKind.CLASSIC or not self._cache.exclusive
 
     def _cleaned_up(self, now: float) -> OffsetsExpired | None:

@@ -239,7 +239,7 @@ def _departure_of_unknown(
 ) -> Departure:
     """Returns the departure of a member that the broker does not have any more."""
     if leave is not None:
-        return Departure.KICKED if leave.by_admin else Departure.LEFT
+        return Departure.REMOVED_BY_CLIENT if leave.by_admin else Departure.LEFT
     # Usually the copy's timer starts when a request is sent, so it expires before the broker's. After a join or a sync,
     # it may expire up to `_TIMER_DELAY_SECONDS` later.
     lasts = member.session_timeout_ms is not None and not member.session_expired(now, group.leader_term.began_at)
@@ -292,9 +292,9 @@ def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
 
 def _departure_of_leave(member: Member, event: MembersLeft, given_member_id: str, reason: str) -> Departure:
     if event.removed:
-        return Departure.REMOVED
+        return Departure.REMOVED_BY_POLICY
     removed_by_admin = is_removed_by_admin(member, given_member_id, reason, event.client_id, event.client_host)
-    return Departure.KICKED if removed_by_admin else Departure.LEFT
+    return Departure.REMOVED_BY_CLIENT if removed_by_admin else Departure.LEFT
 
 
 def _after_departure(group: Group, details: CauseDetails, now: float) -> list[Fact]:
