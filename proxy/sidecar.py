@@ -419,7 +419,7 @@ class Sidecar:
             self._poller.add_deferred_call(state.deferred.apply)
             self._poller.add_deferred_call(broker.apply_lost_requests)
             self._poller.add_deferred_call(
-                lambda: self._connection_manager.evict_held_request(state.held_requests.take_evicted())
+                lambda: self._connection_manager.evict_held_request(state.held_request_budget.take_evicted())
             )
             broker.start(self._tasks, self._supervisor, self.hand_over.predecessor_gone)
             if self.hand_over.is_shared:

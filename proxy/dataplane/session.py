@@ -41,7 +41,7 @@ from group_sidecar.proxy.dataplane.framing import (
     FrameWalker,
     PassedBytes,
 )
-from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME
+from group_sidecar.proxy.dataplane.held_request_budget import SMALL_FRAME
 from group_sidecar.proxy.dataplane.outcomes import (
     OPAQUE,
     AnswerInOrder,
@@ -62,7 +62,7 @@ LONGEST_REPLY: Final = 0x7FFFFFFF
 KEPT_REQUEST_OVERHEAD: Final = 256
 """The approximate memory in bytes that a kept request takes in addition to its own bytes."""
 LONGEST_KEPT = SMALL_FRAME + KEPT_REQUEST_OVERHEAD
-"""A request that takes at most this many bytes is never evicted, because `HeldRequests` does not count small frames."""
+"""A request that takes at most this many bytes is never evicted: `HeldRequestBudget` does not count small frames."""
 WORK_PER_TURN: Final = 65_536
 """After this much work the session pauses, until the client has accepted the answers and other connections had their
 turn. Work is counted in bytes: the bytes of local answers, and the costs below for each decoded request and reply."""

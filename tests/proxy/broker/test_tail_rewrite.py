@@ -20,7 +20,7 @@ from group_sidecar.codecs.schema import Struct, decode, encode
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.tail_rewrite import MAX_HELD_BYTES, RESERVED_BYTES, fitted, rewrite_tail
 from group_sidecar.proxy.dataplane.commands import Close
-from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME
+from group_sidecar.proxy.dataplane.held_request_budget import SMALL_FRAME
 from tests.proxy.dataplane.playbook import Line, complete_state, framed, pieces, request, to_client
 
 HOST = "broker-7.internal"
