@@ -46,7 +46,7 @@ def line(host: str = OURS, **settings: Any) -> Line:
 
 
 def reply_of(key: int, records: int, tail: Struct, partitions: int = 1) -> bytes:
-    """Returns a reply in the newest version, with so many bytes of records in each partition."""
+    """Returns a reply in the newest version, with `records` bytes of records in each partition."""
     data = b"\xff" * records
     number = len(data) + 1
     sized = b""

@@ -34,7 +34,7 @@ SIZE = SMALL_FRAME + 1
 
 
 class Room:
-    """A bound of so many frames of SIZE. `held` has the numbers of the connections that hold a frame."""
+    """A budget for `frames` frames of SIZE. `held` has the numbers of the connections that hold a frame."""
 
     def __init__(self, frames: int) -> None:
         self.holding = HeldRequestBudget(frames * SIZE)

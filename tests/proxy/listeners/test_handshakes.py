@@ -159,7 +159,7 @@ async def test_request_with_end_of_handshake_is_served(pki: Pki) -> None:
 
 @pytest.mark.parametrize("size", [1, 100, 700])
 async def test_records_arrive_in_pieces(pki: Pki, size: int) -> None:
-    """Records that arrive in pieces, of which one alone decrypts to nothing, are served when they are complete."""
+    """Records that arrive in pieces are served when they are complete. One piece alone decrypts to nothing."""
     async with proxy(pki.listener) as shell, memory_client(pki, shell) as client:
         await client.stream.send_all(await client.do_handshake())
         for number in range(3):
