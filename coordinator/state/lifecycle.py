@@ -110,7 +110,7 @@ class Lifecycle:
         self.generation = UNKNOWN_GENERATION
 
     def pass_generation(self) -> None:
-        """Notes that a generation has begun that was not seen, so that a record of the last one is outdated."""
+        """Notes that an unseen generation has begun, so that a record of the previous generation is outdated."""
         self.passed_generation = self.generation
 
     def report(self, state: GroupState) -> None:

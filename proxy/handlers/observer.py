@@ -56,7 +56,7 @@ _WITH_SENT_AT: Mapping[type[Any], Callable[[Any, float], AnyEvent]] = {
 }
 """Functions that copy an event with another `sent_at`, for the events that a heartbeat may lead to."""
 PASSED_ON, CLOSED = "passed on", "its connection is closed"
-"""Texts for the log. Each says what happens to a request or reply that is not understood."""
+"""Texts for the log. Each text describes what happens to a request or reply that is not understood."""
 _unpack_start = struct.Struct(">hhi").unpack_from
 """API key, version and correlation id."""
 

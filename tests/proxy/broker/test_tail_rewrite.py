@@ -136,7 +136,7 @@ def test_too_many_addresses_are_left_out(key: int) -> None:
 @pytest.mark.parametrize("key", TAIL_APIS)
 @pytest.mark.parametrize("piece", [0, 1000])
 def test_reply_after_a_long_one(key: int, piece: int) -> None:
-    """The replies before and after an edited one pass unchanged, also if all arrive together."""
+    """The replies before and after an edited one pass unchanged, even if all arrive together."""
     tail = tail_of(key, endpoints(1))
     client = line()
     for number in (1, 2, 3):

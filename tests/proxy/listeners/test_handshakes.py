@@ -339,7 +339,7 @@ async def test_changed_certificate_is_used_for_new_connections(pki: Pki, tmp_pat
 
 
 def test_expiry_of_both_sides(pki: Pki, tmp_path: Path) -> None:
-    """The certificates that clients and the broker see are reported, also if no connection was made with a new one."""
+    """The certificates that clients and the broker see are reported, even if no connection was made with a new one."""
     first, second = (pki.authority.issue(HOST, expires=datetime(year, 1, 1, tzinfo=UTC)) for year in (2095, 2096))
     file = tmp_path / "replaced.pem"
     first.write_together(file)
