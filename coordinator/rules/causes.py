@@ -205,7 +205,7 @@ def departure_of_missing(group: Group, member: Member, now: float, static: Stati
 
 
 def cause_of_departure(member: Member, departure: Departure, reason: str = "") -> CauseDetails:
-    """Returns the departure of a member as a rebalance's cause."""
+    """Returns the cause of a rebalance that follows from the departure of a member."""
     return CauseDetails(cause=_CAUSE_BY_DEPARTURE[departure], member=member.info, reason=reason)
 
 

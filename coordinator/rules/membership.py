@@ -252,7 +252,10 @@ def _static_members_of_leaves(group: Group, event: Leaving) -> StaticMembers | N
 
 
 def leave_sent(group: Group, event: LeaveSent, now: float) -> list[Fact]:
-    """Notes who is about to leave. Other members may observe the departure before the reply to the leave is seen."""
+    """Notes the members that are about to leave.
+
+    Replies to other members may show the departure before the reply to the leave is seen.
+    """
     static = _static_members_of_leaves(group, event)
     for given_member_id, instance_id, reason in event.members_with_reasons:
         member_id = given_member_id or group.roster.member_id_of_instance(instance_id, static)
