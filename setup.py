@@ -50,8 +50,8 @@ Without site-packages, mypy generates the same code whether other packages are i
 
 def sources(pattern: str) -> list[Path]:
     """Returns the files below the package that match a pattern, relative to the root of the checkout, sorted."""
-    rooms = [each for each in Path(PACKAGE).iterdir() if each.is_dir()]
-    return sorted(found for room in rooms for found in room.rglob(pattern))
+    packages = [each for each in Path(PACKAGE).iterdir() if each.is_dir()]
+    return sorted(found for package in packages for found in package.rglob(pattern))
 
 
 def written_in_cython() -> list[Extension]:

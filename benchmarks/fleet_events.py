@@ -15,7 +15,7 @@ CAUSES: Sequence[tuple[RebalanceCause, RebalanceReason, float, str | None]] = (
     (RebalanceCause.MEMBER_LEFT, RebalanceReason.LEAVE, 0.26, Departure.LEFT),
     (RebalanceCause.SESSION_EXPIRED, RebalanceReason.EXPIRED, 0.2, Departure.EXPIRED),
     (RebalanceCause.TOPIC_METADATA, RebalanceReason.METADATA, 0.08, None),
-    (RebalanceCause.MEMBER_REMOVED, RebalanceReason.LEAVE, 0.07, Departure.REMOVED),
+    (RebalanceCause.MEMBER_REMOVED, RebalanceReason.LEAVE, 0.07, Departure.REMOVED_BY_POLICY),
     (RebalanceCause.UNKNOWN, RebalanceReason.UNKNOWN, 0.05, None),
 )
 """Each cause of a rebalance, with its reason, its share of all rebalances, and the membership change, if any."""

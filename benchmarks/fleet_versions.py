@@ -87,7 +87,7 @@ def topic_bytes(lines: Iterable[Line], key: bytes) -> int:
     """Returns the bytes of the batches that a sidecar with default settings sends, a snapshot at a time."""
     settings = Journal.model_fields
     producer = IdempotentProducer(key, sys.maxsize, settings["topic_batch_bytes"].default)
-    producer.number(1, 0)
+    producer.set_producer_id(1, 0)
     producer.set_leader_partitions([0])
     size = 0
     for _, snapshot in groupby(lines, lambda line: line.emitted_at):

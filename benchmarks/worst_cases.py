@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.schema import Struct, decode, encode
-from group_sidecar.coordinator.model.events import AnyEvent, CoordinatorMoved, GroupsListed, OffsetsStored
+from group_sidecar.coordinator.model.events import AnyEvent, GroupsListed, NotCoordinatorReplied, OffsetsStored
 from group_sidecar.coordinator.model.views import CommittedOffset
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import TrafficCounters
@@ -137,7 +137,7 @@ class BrokerWithManyGroups:
         yield Step("DeleteTopics, and its reply", self.topics_deleted)
         yield Step("ListGroups reply of the broker: apply", lambda: self.apply(self.listed()))
         yield Step("ListGroups reply of the broker: decode", lambda: decode(ListGroupsResponse, 4, body), 2)
-        yield Step("NOT_COORDINATOR", lambda: self.apply(CoordinatorMoved(group_id="elsewhere", sent_at=self.now)))
+        yield Step("NOT_COORDINATOR", lambda: self.apply(NotCoordinatorReplied(group_id="elsewhere", sent_at=self.now)))
         yield Step("ApiVersions of a client that connects", lambda: self.manager.keep_empty_groups(True))
         yield Step(
             "rights needed for ListGroups",

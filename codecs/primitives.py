@@ -4,8 +4,8 @@ The classes here replace three classes of the library: VarInt, which is unbounde
 slow for group traffic. No reader reads past its input, and no reader allocates memory for bytes that are not there.
 
 These readers accept the same bytes, with the same values, as Kafka's generated readers and its classes
-``ByteBufferAccessor`` and ``ByteUtils``. So these readers also accept bytes that no Kafka client writes. If only the
-broker could read a request, the request would pass every policy.
+``ByteBufferAccessor`` and ``ByteUtils``. So these readers also accept bytes that no Kafka client writes. Otherwise a
+client could send bytes that the broker reads and the sidecar does not, and so bypass every policy.
 """
 
 import re

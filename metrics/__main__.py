@@ -15,7 +15,7 @@ OpenMetrics 1.0. The reply is compressed if `Accept-Encoding` allows gzip. It al
 ALWAYS = """## At every level of detail
 
 Each label has a fixed set of values. All series of counters exist from the start, with the value 0. Gauges start with
-their current value, and the table says which gauges may be absent. No label contains a client id, a member id or a
+their current value, and the table marks the gauges that may be absent. No label contains a client id, a member id or a
 host. No metric has a label for the broker. A sidecar beside one broker can get the broker as a label of the scrape
 target. The metrics of a gateway are totals over its brokers.
 """

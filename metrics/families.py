@@ -290,8 +290,8 @@ POLICY_AUDITED_REJECTIONS = _counter(
 )
 POLICY_BROKER_REJECTIONS = _counter(
     "policy_broker_rejections_total",
-    "Requests that the broker refused, in whole or in part, by the same rule as a policy, by Kafka error; the policy"
-    " may be off.",
+    "Requests that the broker itself refused, wholly or partly, under the rule that a policy also applies, even if the"
+    " policy is off, by Kafka error.",
     "policy",
     "error",
 )
@@ -375,22 +375,25 @@ DECODE_FAILURES = _counter(
     "api",
 )
 
-# The outlet of records.
+# The journal's outlets: its folder and its topic.
 RECORDS_WRITTEN = _counter(
-    "records_written_total", "Records that the journal wrote for Spark, by outlet: folder or topic.", "outlet"
+    "records_written_total", "Records that the journal wrote for Spark, by outlet: its folder or its topic.", "outlet"
 )
 RECORDS_DROPPED = _counter(
-    "records_dropped_total", "Records that an outlet of the journal dropped, by reason.", "outlet", "reason"
+    "records_dropped_total",
+    "Records that the journal dropped, by outlet (folder or topic) and reason.",
+    "outlet",
+    "reason",
 )
 RECORDS_WRITE_FAILURES = _counter(
     "records_write_failures_total",
-    "Failed attempts of an outlet of the journal to write; the records are written later.",
+    "Failed attempts of the journal to write, by outlet (folder or topic); the records are written later.",
     "outlet",
 )
 RECORDS_LAST_FLUSH = _gauge(
     "records_last_flush_timestamp_seconds",
-    "Time at which an outlet of the journal last handed records to the disk, or the broker last acknowledged "
-    "records, in seconds since the epoch; absent before the first time.",
+    "Time at which the journal last handed records to the disk (outlet folder), or at which the broker last "
+    "acknowledged records (outlet topic), in seconds since the epoch; absent before the first time.",
     "outlet",
 )
 

@@ -215,9 +215,9 @@ def _left(cause: _Cause) -> str:
 
 
 def _removed(cause: _Cause) -> str:
-    if cause.how == Departure.REMOVED:
+    if cause.how == Departure.REMOVED_BY_POLICY:
         return f"this sidecar removed {_client_label(cause.by)}, since the group was over its limit"
-    if cause.how == Departure.KICKED:
+    if cause.how == Departure.REMOVED_BY_CLIENT:
         return f"an admin removed {_client_label(cause.by)}{_quoted(cause)}"
     return f"{_client_label(cause.by)} was removed"
 

@@ -18,6 +18,8 @@ import typer
 from group_sidecar.proxy.commandline import healthcheck
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from group_sidecar.proxy.config.model import Config
 
 USAGE_STATUS = 2
@@ -96,10 +98,15 @@ def run(
     settings = _load(config, _without_none(flags))
 
     from group_sidecar.proxy.config.model import load_config
+
+    _open_ports_and_run(settings, partial(load_config, config, _without_none(flags)) if config else None)
+
+
+def _open_ports_and_run(settings: "Config", read: "Callable[[], Config] | None") -> None:
+    """Opens the ports, or takes over those of a predecessor, and runs the sidecar. `read` reads the settings again."""
     from group_sidecar.proxy.listeners.passed_sockets import passed_sockets, take_predecessor
     from group_sidecar.proxy.listeners.ports import ListenError, open_ports
 
-    read = partial(load_config, config, _without_none(flags)) if config else None
     try:
         passed = passed_sockets(os.environ)
         predecessor = take_predecessor(passed)

@@ -196,9 +196,9 @@ class Sidecar:
         self._recorder = FlightRecorder(limits.flight_recorder, began=time.time())
         self._event_log = EventLog()
         self._journal_writer = _journal_writer(self._config, self._gateway)
-        self._unpublished = (self._fact_counters.observe, self._recorder.observe)
-        """The observers that also get facts which another process publishes."""
-        self._observers = (*self._unpublished, self._event_log.observe, self._write_to_journal)
+        self._local_observers = (self._fact_counters.observe, self._recorder.observe)
+        """The observers that only change state of this process. They also get facts which another process publishes."""
+        self._observers = (*self._local_observers, self._event_log.observe, self._write_to_journal)
 
     def _scrape_sources(self) -> ScrapeSources:
         """Returns what a scrape reads: the counters, and functions that return the current state."""
@@ -419,7 +419,7 @@ class Sidecar:
             self._poller.add_deferred_call(state.deferred.apply)
             self._poller.add_deferred_call(broker.apply_lost_requests)
             self._poller.add_deferred_call(
-                lambda: self._connection_manager.evict_held_request(state.held_requests.take_evicted())
+                lambda: self._connection_manager.evict_held_request(state.held_request_budget.take_evicted())
             )
             broker.start(self._tasks, self._supervisor, self.hand_over.predecessor_gone)
             if self.hand_over.is_shared:
@@ -496,7 +496,7 @@ class Sidecar:
 
     def _observe(self, fact: Fact) -> None:
         fact = self._clock.with_wall_time(fact)
-        for observe in self._observers if self.hand_over.publishes(fact) else self._unpublished:
+        for observe in self._observers if self.hand_over.publishes(fact) else self._local_observers:
             try:
                 observe(fact)
             except Exception as error:  # noqa: BLE001  The request or reply that led to the fact must not fail.

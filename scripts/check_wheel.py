@@ -39,8 +39,12 @@ class CheckFailed(Exception):
 def compiled_modules() -> list[str]:
     """Returns the names of all modules that a complete wheel has in compiled form."""
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["group-sidecar"]["compiled"]
-    rooms = [each for each in (ROOT / PACKAGE).iterdir() if each.is_dir()]
-    cython = [ROOT / PACKAGE / room.name / each.relative_to(room) for room in rooms for each in room.rglob("*.pyx")]
+    packages = [each for each in (ROOT / PACKAGE).iterdir() if each.is_dir()]
+    cython = [
+        ROOT / PACKAGE / package.name / each.relative_to(package)
+        for package in packages
+        for each in package.rglob("*.pyx")
+    ]
     files = [*(ROOT / PACKAGE / each for each in listed), *cython]
     return sorted(".".join(each.relative_to(ROOT).with_suffix("").parts) for each in files)
 

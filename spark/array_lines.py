@@ -67,8 +67,8 @@ def is_valid() -> Column:
     """True if no value of an array line is missing or out of range. Otherwise false or null. Times are not checked."""
     counts = F.col(_COUNT).between(1, ARRAY_RECORDS) & (F.col("seq") >= 1) & (_last_seq() <= GREATEST)
     envelope = (F.col(column.name).isNotNull() for column in columns(ArrayEnvelope))
-    return _all([counts, *envelope]) & of_kind(
-        ARRAY_BODIES, lambda body: _all(map(_is_valid_array, array_columns(body)))
+    return all_of([counts, *envelope]) & of_kind(
+        ARRAY_BODIES, lambda body: all_of(map(_is_valid_array, array_columns(body)))
     )
 
 
@@ -84,14 +84,14 @@ def of_kind(bodies: Iterable[type[Body]], condition: Callable[[type[Body]], Colu
 def lacks_value() -> Column:
     """True if an array line lacks a column of its envelope, or the `count` values of an array. Never null."""
     envelope = (F.col(column.name).isNull() for column in columns(ArrayEnvelope))
-    lacking = of_kind(ARRAY_BODIES, lambda body: _any(map(_lacks_value, array_columns(body))))
-    return _any([*envelope, F.coalesce(lacking, F.lit(False))])
+    lacking = of_kind(ARRAY_BODIES, lambda body: any_of(map(_lacks_value, array_columns(body))))
+    return any_of([*envelope, F.coalesce(lacking, F.lit(False))])
 
 
 def out_of_range() -> Column:
     """True if a number of an array line is out of range, or an array line has too few or too many records."""
     counts = ~F.col(_COUNT).between(1, ARRAY_RECORDS) | (F.col("seq") < 1) | (_last_seq() > GREATEST)
-    return counts | of_kind(ARRAY_BODIES, lambda body: _any(map(_out_of_range, array_columns(body))))
+    return counts | of_kind(ARRAY_BODIES, lambda body: any_of(map(_out_of_range, array_columns(body))))
 
 
 def _array(name: str) -> Column:
@@ -136,9 +136,11 @@ def _has_null(array: Column) -> Column:
     return F.exists(array, lambda value: value.isNull())
 
 
-def _all(conditions: Iterable[Column]) -> Column:
+def all_of(conditions: Iterable[Column]) -> Column:
+    """Returns whether all conditions are true; true if there are none."""
     return reduce(and_, conditions, F.lit(True))
 
 
-def _any(conditions: Iterable[Column]) -> Column:
+def any_of(conditions: Iterable[Column]) -> Column:
+    """Returns whether at least one condition is true; false if there are none."""
     return reduce(or_, conditions, F.lit(False))

@@ -7,11 +7,9 @@ The schema, the required columns and the bounds all come from `metrics.records`;
 any JSON value for a string column, so a number in place of a name is read as its digits.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import StrEnum
-from functools import reduce
-from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -167,7 +165,7 @@ def _fault(now: Column, oldest: Column | None) -> Column:
 
 def _is_valid(part: Part) -> Column:
     """True if no column of this part is missing or out of range. Otherwise false or null."""
-    return reduce(and_, (_is_valid_cell(column) for column in columns(part)), F.lit(True))
+    return array_lines.all_of(_is_valid_cell(column) for column in columns(part))
 
 
 def _is_valid_cell(column: ContractColumn) -> Column:
@@ -184,19 +182,15 @@ def _moment(text: str) -> Column:
 
 
 def _in_envelope_or_kind(breach: Callable[[Part], Column]) -> Column:
-    return _any([breach(Envelope), *((F.col("kind") == body.KIND) & breach(body) for body in BODIES)])
+    return array_lines.any_of([breach(Envelope), *((F.col("kind") == body.KIND) & breach(body) for body in BODIES)])
 
 
 def _lacks_column(part: Part) -> Column:
-    return _any(F.col(column.name).isNull() for column in columns(part) if not column.nullable)
+    return array_lines.any_of(F.col(column.name).isNull() for column in columns(part) if not column.nullable)
 
 
 def _out_of_range(part: Part) -> Column:
     numbers = [column for column in columns(part) if column.sql_type in _NUMBERS]
     low = (F.col(each.name) < each.note.minimum for each in numbers if each.note.minimum is not None)
     high = (F.col(each.name) > GREATEST for each in numbers)
-    return _any(F.coalesce(breach, F.lit(False)) for breach in (*low, *high))
-
-
-def _any(conditions: Iterable[Column]) -> Column:
-    return reduce(or_, conditions, F.lit(False))
+    return array_lines.any_of(F.coalesce(breach, F.lit(False)) for breach in (*low, *high))

@@ -69,18 +69,24 @@ def stream(
     try:
         writer = lines.writeStream.queryName(NAME).option("checkpointLocation", store.checkpoint).foreachBatch(take)
         writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
-        query = writer.start()
-        try:
-            _wait_for_end(query, tick, stopping)
-        except StreamingQueryException:
-            if failures:
-                raise failures[0] from None
-            raise
-        finally:
-            query.stop()
-            progress.ended.wait(_LAST_WORDS_SECONDS)
+        _run_to_end(writer.start(), progress, tick, stopping)
+    except StreamingQueryException:
+        if failures:
+            raise failures[0] from None
+        raise
     finally:
         spark.streams.removeListener(progress)
+
+
+def _run_to_end(
+    query: StreamingQuery, progress: Progress, tick: Callable[[], None], stopping: threading.Event | None
+) -> None:
+    """Waits until the query has ended or `stopping` is set, stops the query, and lets the listener learn of the end."""
+    try:
+        _wait_for_end(query, tick, stopping)
+    finally:
+        query.stop()
+        progress.ended.wait(_LAST_WORDS_SECONDS)
 
 
 def _wait_for_end(query: StreamingQuery, tick: Callable[[], None], stopping: threading.Event | None) -> None:

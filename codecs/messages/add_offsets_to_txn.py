@@ -1,6 +1,6 @@
 """AddOffsetsToTxn (25), v0-4 (KIP-98).
 
-v1 replies before throttling (KIP-219); v2 PRODUCER_FENCED (KIP-588); v3 flexible (KIP-482); v4 TRANSACTION_ABORTABLE
+v1 throttling after the reply (KIP-219); v2 PRODUCER_FENCED (KIP-588); v3 flexible (KIP-482); v4 TRANSACTION_ABORTABLE
 (KIP-890).
 """
 

@@ -1,6 +1,6 @@
 """ApiVersions (18), v0-5.
 
-v1 throttle time; v2 replies before throttling (KIP-219); v3 flexible, client software name and version (KIP-511),
+v1 throttle time; v2 throttling after the reply (KIP-219); v3 flexible, client software name and version (KIP-511),
 features as tagged fields (KIP-584); v4 a feature's lowest version may be 0 (KAFKA-17011); v5 the client names the
 cluster and the node that it expects (KIP-1242).
 

@@ -1,6 +1,6 @@
 """DeleteGroups (42), v0-3 (KIP-229).
 
-v1 replies before throttling (KIP-219); v2 flexible (KIP-482); v3 an error message per group.
+v1 throttling after the reply (KIP-219); v2 flexible (KIP-482); v3 an error message per group.
 """
 
 from group_sidecar.codecs.primitives import INT16, INT32, STRING

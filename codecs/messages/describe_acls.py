@@ -1,6 +1,6 @@
 """DescribeAcls (29), v0-3 (KIP-140); Kafka 4 accepts v1 and later (KIP-896).
 
-v1 pattern type (KIP-290), replies before throttling (KIP-219); v2 flexible (KIP-482); v3 users as resources (KIP-373).
+v1 pattern type (KIP-290), throttling after the reply (KIP-219); v2 flexible (KIP-482); v3 users as resources (KIP-373).
 A broker without an authorizer answers SECURITY_DISABLED.
 """
 

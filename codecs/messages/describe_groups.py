@@ -1,6 +1,6 @@
 """DescribeGroups (15), v0-6.
 
-v1 throttle time; v2 replies before throttling (KIP-219); v3 authorized operations (KIP-430); v4 group instance id
+v1 throttle time; v2 throttling after the reply (KIP-219); v3 authorized operations (KIP-430); v4 group instance id
 (KIP-345); v5 flexible (KIP-482); v6 error message, GROUP_ID_NOT_FOUND (KIP-1043).
 """
 

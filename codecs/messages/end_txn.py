@@ -1,6 +1,6 @@
 """EndTxn (26), v0-5 (KIP-98).
 
-v1 replies before throttling (KIP-219); v2 PRODUCER_FENCED (KIP-588); v3 flexible (KIP-482); v4 TRANSACTION_ABORTABLE
+v1 throttling after the reply (KIP-219); v2 PRODUCER_FENCED (KIP-588); v3 flexible (KIP-482); v4 TRANSACTION_ABORTABLE
 (KIP-890); v5 producer id and epoch in the response, because each transaction increments the epoch (KIP-890 part 2).
 """
 

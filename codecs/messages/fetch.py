@@ -2,7 +2,7 @@
 
 v1 throttle time; v2 message format 1 (KIP-32); v3 bytes for the whole reply (KIP-74); v4 isolation level, aborted
 transactions and message format 2 (KIP-98); v5 log start offset (KIP-107); v6 KAFKA_STORAGE_ERROR (KIP-112);
-v7 fetch sessions (KIP-227); v8 replies before throttling (KIP-219); v9 leader epoch (KIP-320); v10 zstd (KIP-110);
+v7 fetch sessions (KIP-227); v8 throttling after the reply (KIP-219); v9 leader epoch (KIP-320); v10 zstd (KIP-110);
 v11 rack and preferred replica (KIP-392); v12 flexible (KIP-482), diverging epochs (KIP-595); v13 topic ids in place of
 names (KIP-516); v14 OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405); v15 the replica and its epoch (KIP-903); v16 addresses
 of new leaders (KIP-951); v17 the replica's directory (KIP-853); v18 the replica's high watermark (KIP-1166).

@@ -1,6 +1,6 @@
 """FindCoordinator (10), v0-6.
 
-v1 key type, throttle time, error message (KIP-98); v2 replies before throttling (KIP-219); v3 flexible (KIP-482);
+v1 key type, throttle time, error message (KIP-98); v2 throttling after the reply (KIP-219); v3 flexible (KIP-482);
 v4 many keys at once (KIP-699); v5 TRANSACTION_ABORTABLE (KIP-890); v6 key type for share groups (KIP-932).
 """
 

@@ -1,6 +1,6 @@
 """Heartbeat (12), v0-4.
 
-v1 throttle time; v2 replies before throttling (KIP-219); v3 group instance id (KIP-345); v4 flexible (KIP-482).
+v1 throttle time; v2 throttling after the reply (KIP-219); v3 group instance id (KIP-345); v4 flexible (KIP-482).
 """
 
 from group_sidecar.codecs.primitives import INT16, INT32, STRING

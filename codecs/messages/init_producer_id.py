@@ -1,6 +1,6 @@
 """InitProducerId (22), v0-6 (KIP-98).
 
-v1 replies before throttling (KIP-219); v2 flexible (KIP-482); v3 the producer's current id and epoch (KIP-360);
+v1 throttling after the reply (KIP-219); v2 flexible (KIP-482); v3 the producer's current id and epoch (KIP-360);
 v4 PRODUCER_FENCED (KIP-588); v5 TRANSACTION_ABORTABLE (KIP-890); v6 two-phase commit (KIP-939).
 """
 

@@ -1,6 +1,6 @@
 """JoinGroup (11), v0-9.
 
-v1 rebalance timeout (KIP-62); v2 throttle time; v3 replies before throttling (KIP-219); v4 MEMBER_ID_REQUIRED
+v1 rebalance timeout (KIP-62); v2 throttle time; v3 throttling after the reply (KIP-219); v4 MEMBER_ID_REQUIRED
 (KIP-394); v5 group instance id (KIP-345); v6 flexible (KIP-482); v7 protocol type in the response, protocol name
 nullable (KIP-559); v8 reason (KIP-800); v9 skip assignment (KIP-814).
 """

@@ -1,6 +1,6 @@
 """LeaveGroup (13), v0-5.
 
-v1 throttle time; v2 replies before throttling (KIP-219); v3 many members at once, group instance ids (KIP-345);
+v1 throttle time; v2 throttling after the reply (KIP-219); v3 many members at once, group instance ids (KIP-345);
 v4 flexible (KIP-482); v5 reason (KIP-800).
 """
 

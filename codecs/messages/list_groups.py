@@ -1,6 +1,6 @@
 """ListGroups (16), v0-5.
 
-v1 throttle time; v2 replies before throttling (KIP-219); v3 flexible (KIP-482); v4 states (KIP-518); v5 types
+v1 throttle time; v2 throttling after the reply (KIP-219); v3 flexible (KIP-482); v4 states (KIP-518); v5 types
 (KIP-848).
 
 A list is long and its groups seldom change. `encode_group` and `encode_list` build a reply from cached parts.

@@ -1,7 +1,7 @@
 """ListOffsets (2), v0-11; Kafka 4 accepts v1 and later (KIP-896).
 
 v0 many offsets per partition; v1 one offset, with its timestamp (KIP-79); v2 isolation level (KIP-98), throttle time;
-v3 replies before throttling (KIP-219); v4 leader epoch (KIP-320); v5 OFFSET_NOT_AVAILABLE (KIP-207); v6 flexible
+v3 throttling after the reply (KIP-219); v4 leader epoch (KIP-320); v5 OFFSET_NOT_AVAILABLE (KIP-207); v6 flexible
 (KIP-482). New meanings of the timestamp: v7 latest by time (KIP-734), v8 first local (KIP-405), v9 last tiered
 (KIP-1005), v11 first not yet uploaded (KIP-1023). v10 timeout (KIP-1075).
 """

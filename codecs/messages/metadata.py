@@ -1,10 +1,10 @@
 """Metadata (3), v0-13.
 
 v1 rack, controller, internal topics, null topics ask for all topics, as an empty array does in v0; v2 cluster id
-(KIP-78); v3 throttle time; v4 automatic topic creation is optional; v5 offline replicas (KIP-112); v6 replies before
-throttling (KIP-219); v7 leader epoch (KIP-320); v8 authorized operations (KIP-430); v9 flexible (KIP-482);
-v10 topic ids in the reply (KIP-516); v11 the cluster's operations move to DescribeCluster (KIP-700); v12 asking by
-topic id; v13 top-level error code (KIP-1102).
+(KIP-78); v3 throttle time; v4 automatic topic creation is optional; v5 offline replicas (KIP-112); v6 throttling after
+the reply (KIP-219); v7 leader epoch (KIP-320); v8 authorized operations (KIP-430); v9 flexible (KIP-482); v10 topic ids
+in the reply (KIP-516); v11 the cluster's operations move to DescribeCluster (KIP-700); v12 asking by topic id;
+v13 top-level error code (KIP-1102).
 """
 
 from collections.abc import Callable

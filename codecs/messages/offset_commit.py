@@ -1,7 +1,7 @@
 """OffsetCommit (8), v0-10; Kafka 4 accepts v2 and later (KIP-896).
 
 v0 stores in ZooKeeper; v1 stores in Kafka, with generation, member and a timestamp per partition; v2 retention time in
-place of the timestamp; v3 throttle time; v4 replies before throttling (KIP-219); v5 without retention time (KIP-211);
+place of the timestamp; v3 throttle time; v4 throttling after the reply (KIP-219); v5 without retention time (KIP-211);
 v6 leader epoch (KIP-320); v7 group instance id (KIP-345); v8 flexible (KIP-482); v9 errors of the new consumer
 protocol (KIP-848); v10 topic ids in place of names.
 """

@@ -1,7 +1,7 @@
 """OffsetFetch (9), v0-10; Kafka 4 accepts v1 and later (KIP-896).
 
 v0 reads from ZooKeeper; v1 from Kafka; v2 null topics ask for all, top-level error code (KIP-88); v3 throttle time;
-v4 replies before throttling (KIP-219); v5 leader epoch (KIP-320); v6 flexible (KIP-482); v7 require stable (KIP-447);
+v4 throttling after the reply (KIP-219); v5 leader epoch (KIP-320); v6 flexible (KIP-482); v7 require stable (KIP-447);
 v8 many groups at once (KIP-709); v9 member id and epoch (KIP-848); v10 topic ids in place of names.
 
 Kafka's schema has two sets of topic structs, for v0-7 and for v8 on. Both sets have the same layout, so this module has

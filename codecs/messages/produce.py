@@ -1,7 +1,7 @@
 """Produce (0), v0-13; Kafka 4 accepts v3 and later (KIP-896).
 
 v1 throttle time; v2 log append time (KIP-32); v3 transactional id (KIP-98); v4 KAFKA_STORAGE_ERROR (KIP-112); v5 log
-start offset (KIP-107); v6 replies before throttling (KIP-219); v7 zstd (KIP-110); v8 errors per record (KIP-467);
+start offset (KIP-107); v6 throttling after the reply (KIP-219); v7 zstd (KIP-110); v8 errors per record (KIP-467);
 v9 flexible (KIP-482); v10 the new leader and its address as tagged fields (KIP-951); v11 TRANSACTION_ABORTABLE
 (KIP-890); v12 also does what AddPartitionsToTxn does (KIP-890 part 2); v13 topic ids in place of names (KIP-516).
 

@@ -1,6 +1,6 @@
 """SyncGroup (14), v0-5.
 
-v1 throttle time; v2 replies before throttling (KIP-219); v3 group instance id (KIP-345); v4 flexible (KIP-482);
+v1 throttle time; v2 throttling after the reply (KIP-219); v3 group instance id (KIP-345); v4 flexible (KIP-482);
 v5 protocol type and name on both sides (KIP-559).
 """
 

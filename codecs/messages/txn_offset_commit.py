@@ -1,6 +1,6 @@
 """TxnOffsetCommit (28), v0-6 (KIP-98).
 
-v1 replies before throttling (KIP-219); v2 leader epoch (KIP-320); v3 flexible, member and generation (KIP-447);
+v1 throttling after the reply (KIP-219); v2 leader epoch (KIP-320); v3 flexible, member and generation (KIP-447);
 v4 TRANSACTION_ABORTABLE (KIP-890); v5 also does what AddOffsetsToTxn does (KIP-890 part 2);
 v6 topic ids in place of names (KIP-1319).
 """

@@ -165,9 +165,9 @@ def is_plain(request: OffsetFetchRequest, version: int) -> bool:
     many = [group.topics for group in request.groups] if version >= MANY_GROUPS_SINCE else [request.topics]
     for topics in many:
         asked = [(topic.name, topic.topic_id) for topic in topics or ()]
-        twins = len(set(asked)) < len(asked)
+        has_duplicates = len(set(asked)) < len(asked)
         partitions = (topic.partition_indexes for topic in topics or ())
-        if twins or any(not each or len(set(each)) < len(each) for each in partitions):
+        if has_duplicates or any(not each or len(set(each)) < len(each) for each in partitions):
             return False
     return True
 
@@ -244,7 +244,7 @@ def _topics(
             return None
         offsets = [group.offsets.get((name, p), NO_OFFSET) for p in partitions]
         if topics is None and any(offset is NO_OFFSET for offset in offsets):
-            return None  # The topic's name in the log is not UTF-8, so the decoded name is no key of the log.
+            return None  # The topic's name in the log is not UTF-8, so the decoded name does not find the offset.
         if version >= LEADER_EPOCH_SINCE and not all(offset.epoch_known for offset in offsets):
             return None
         response_partitions = tuple(map(_partition, partitions, offsets))

@@ -323,7 +323,10 @@ class LogFollower:
         return done
 
     def _log_completes(self, group: Group) -> bool:
-        """Whether the log completes an incomplete group. In an exclusive copy, the broker describes classic groups."""
+        """Whether the log completes an incomplete group.
+
+        With `answers.exclusive`, only the broker's description completes a classic group.
+        """
         return group.kind is not GroupKind.CLASSIC or not self._cache.exclusive
 
     def _cleaned_up(self, now: float) -> OffsetsExpired | None:
@@ -433,7 +436,7 @@ class LogFollower:
     # Events from the wire.
 
     def expect_group_tombstone(self, group_id: str, now: float, *, existed: bool) -> None:
-        """Notes that a client had a group deleted, so that its tombstone is expected in the log.
+        """Notes that the broker has deleted a group for a client, so that the group's tombstone is expected in the log.
 
         A group that did not exist leaves no tombstone.
         """
@@ -445,7 +448,7 @@ class LogFollower:
                 partition.evicted_until = now + AWAITED_SECONDS
 
     def expect_offset_tombstones(self, group_id: str, partitions: Iterable[TopicPartition], now: float) -> None:
-        """Notes that a client had offsets deleted, so that their tombstones are expected in the log."""
+        """Notes that the broker has deleted offsets for a client, so that their tombstones are expected in the log."""
         if (partition := self.partitions.partition_of(group_id)) is not None:
             for each in partitions:
                 if partition.log.awaited.expect(group_id.encode(), suffix_of(*each), now):

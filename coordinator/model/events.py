@@ -398,7 +398,7 @@ class ConsumerGroupDescribed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorMoved(Event):
+class NotCoordinatorReplied(Event):
     """The broker replied NOT_COORDINATOR. Usually another broker coordinates the group now."""
 
 

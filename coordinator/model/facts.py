@@ -68,10 +68,10 @@ class Departure(StrEnum):
     """The session of the member most likely expired. Only the broker knows for certain."""
     DROPPED = "dropped"
     """The broker removed the member because it did not join or sync in time, or for an unknown reason."""
-    REMOVED = "removed"
-    """The sidecar removed the member for a policy."""
-    KICKED = "kicked"
-    """Another client, such as an admin, removed the member."""
+    REMOVED_BY_POLICY = "removed"
+    """The sidecar removed the member with a LeaveGroup of its own, for a policy."""
+    REMOVED_BY_CLIENT = "kicked"
+    """Another client, such as an admin tool, removed the member with a LeaveGroup that named the member."""
     FENCED = "fenced"
     """Another client took over the member's group.instance.id."""
 
@@ -115,7 +115,8 @@ class RebalanceStarted(Fact):
 
     Attributes:
         by: the member that caused the rebalance; None if unknown.
-        said: the reason that this member's client gave (KIP-800); empty if the client gave none.
+        said: the reason that this member's client gave (KIP-800); empty if the client gave none. `said` is also the
+            name of the field in the journal's records.
     """
 
     cause: RebalanceCause
@@ -214,7 +215,7 @@ class OffsetsCommitted(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsExpired:
-    """The broker removed expired offsets of any groups.
+    """The broker removed expired offsets of one or more groups.
 
     Attributes:
         count: how many offsets it removed.

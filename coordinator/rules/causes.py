@@ -199,13 +199,13 @@ def departure_of_missing(group: Group, member: Member, now: float, static: Stati
     if group.roster.predecessor(member.instance_id, member.member_id, static) is not None:
         return Departure.FENCED, ""
     if (leave := group.roster.take_leave(member.member_id)) is not None:
-        return Departure.KICKED if leave.by_admin else Departure.LEFT, leave.reason
+        return Departure.REMOVED_BY_CLIENT if leave.by_admin else Departure.LEFT, leave.reason
     silent = member.session_expired(now, group.leader_term.began_at) and silence_is_conclusive(group, member)
     return Departure.EXPIRED if silent else Departure.DROPPED, ""
 
 
 def cause_of_departure(member: Member, departure: Departure, reason: str = "") -> CauseDetails:
-    """Returns the departure of a member as a rebalance's cause."""
+    """Returns the cause of a rebalance that follows from the departure of a member."""
     return CauseDetails(cause=_CAUSE_BY_DEPARTURE[departure], member=member.info, reason=reason)
 
 
@@ -213,7 +213,7 @@ _CAUSE_BY_DEPARTURE = {
     Departure.LEFT: RebalanceCause.MEMBER_LEFT,
     Departure.EXPIRED: RebalanceCause.SESSION_EXPIRED,
     Departure.DROPPED: RebalanceCause.UNKNOWN,
-    Departure.REMOVED: RebalanceCause.MEMBER_REMOVED,
-    Departure.KICKED: RebalanceCause.MEMBER_REMOVED,
+    Departure.REMOVED_BY_POLICY: RebalanceCause.MEMBER_REMOVED,
+    Departure.REMOVED_BY_CLIENT: RebalanceCause.MEMBER_REMOVED,
     Departure.FENCED: RebalanceCause.STATIC_REPLACED,
 }

@@ -15,7 +15,7 @@ from group_sidecar.coordinator.rules.fact_builder import (
 from group_sidecar.coordinator.rules.internal_events import InstanceIdsMissing, MembersOrdered, SizeDescribed
 from group_sidecar.coordinator.state.group import Group
 
-_EXPLAINED_DEPARTURES = frozenset({Departure.LEFT, Departure.KICKED, Departure.EXPIRED})
+_EXPLAINED_DEPARTURES = frozenset({Departure.LEFT, Departure.REMOVED_BY_CLIENT, Departure.EXPIRED})
 """Departures whose reason is known when a description lacks the member: its leave was seen, or its session must have
 expired."""
 

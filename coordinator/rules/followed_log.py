@@ -12,7 +12,7 @@ from group_sidecar.coordinator.state.bounded_table import BoundedTable
 
 
 class FollowedLog(Protocol):
-    """The follower of the partitions of ``__consumer_offsets``, as the rules use it."""
+    """The methods of the follower of ``__consumer_offsets`` that the rules call."""
 
     @property
     def moved_groups(self) -> BoundedTable[int]:

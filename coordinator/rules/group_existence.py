@@ -3,7 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from group_sidecar.coordinator.model.events import NEVER, CoordinatorMoved, GroupDeleted, GroupDescribed, GroupsListed
+from group_sidecar.coordinator.model.events import (
+    NEVER,
+    GroupDeleted,
+    GroupDescribed,
+    GroupsListed,
+    NotCoordinatorReplied,
+)
 from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.coordinator.rules.apply import apply
 from group_sidecar.coordinator.rules.fact_builder import coordinator_moved
@@ -25,7 +31,7 @@ class GroupExistence:
         self.rules: Mapping[type[Any], Callable[[Any, float], list[Fact]]] = {
             GroupsListed: self._groups_listed,
             GroupDeleted: self._group_deleted,
-            CoordinatorMoved: self._coordinator_moved,
+            NotCoordinatorReplied: self._not_coordinator,
         }
 
     def note_missing(self, event: GroupDescribed, now: float) -> None:
@@ -73,7 +79,7 @@ class GroupExistence:
             cache.unseen_history.end(event.group_id)
         return []
 
-    def _coordinator_moved(self, event: CoordinatorMoved, now: float) -> list[Fact]:
+    def _not_coordinator(self, event: NotCoordinatorReplied, now: float) -> list[Fact]:
         if event.sent_at < self._cache.partitions.began_at(event.group_id):
             return []  # The request was sent before the broker became the coordinator.
         known = self._log.moved_groups.pop(event.group_id) is not None or self._cache.exists(event.group_id)

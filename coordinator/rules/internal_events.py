@@ -34,8 +34,8 @@ class GenerationLogged(InternalEvent):
 
     Attributes:
         metadata: the raw value of the record; None if the log has no generation.
-        is_live: whether the record was written just now. False while the partition is loading, and for a record that
-            was merged before, if the wire has removed the group since.
+        is_live: whether the record is new. False while the partition is loading, and when an old record is merged
+            again because a new commit followed the group's removal by the wire.
     """
 
     metadata: bytes | None
@@ -50,8 +50,8 @@ class ConsumerGroupLogged(InternalEvent):
         metadata: the raw value of the last classic generation in the log; None if the log has no generation.
         changes: how often the records have changed.
         view: the group as its records describe it; None if the records have not changed since the last decoding.
-        is_live: whether the records were written just now. False while the partition is loading, and for records that
-            were merged before, if the wire has removed the group since.
+        is_live: whether the records are new. False while the partition is loading, and when old records are merged
+            again because a new commit followed the group's removal by the wire.
     """
 
     metadata: bytes | None

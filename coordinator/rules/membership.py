@@ -239,7 +239,7 @@ def _departure_of_unknown(
 ) -> Departure:
     """Returns the departure of a member that the broker does not have any more."""
     if leave is not None:
-        return Departure.KICKED if leave.by_admin else Departure.LEFT
+        return Departure.REMOVED_BY_CLIENT if leave.by_admin else Departure.LEFT
     # Usually the copy's timer starts when a request is sent, so it expires before the broker's. After a join or a sync,
     # it may expire up to `_TIMER_DELAY_SECONDS` later.
     lasts = member.session_timeout_ms is not None and not member.session_expired(now, group.leader_term.began_at)
@@ -252,7 +252,10 @@ def _static_members_of_leaves(group: Group, event: Leaving) -> StaticMembers | N
 
 
 def leave_sent(group: Group, event: LeaveSent, now: float) -> list[Fact]:
-    """Notes who is about to leave. Other members may observe the departure before the reply to the leave is seen."""
+    """Notes the members that are about to leave.
+
+    Replies to other members may show the departure before the reply to the leave is seen.
+    """
     static = _static_members_of_leaves(group, event)
     for given_member_id, instance_id, reason in event.members_with_reasons:
         member_id = given_member_id or group.roster.member_id_of_instance(instance_id, static)
@@ -292,9 +295,9 @@ def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
 
 def _departure_of_leave(member: Member, event: MembersLeft, given_member_id: str, reason: str) -> Departure:
     if event.removed:
-        return Departure.REMOVED
+        return Departure.REMOVED_BY_POLICY
     removed_by_admin = is_removed_by_admin(member, given_member_id, reason, event.client_id, event.client_host)
-    return Departure.KICKED if removed_by_admin else Departure.LEFT
+    return Departure.REMOVED_BY_CLIENT if removed_by_admin else Departure.LEFT
 
 
 def _after_departure(group: Group, details: CauseDetails, now: float) -> list[Fact]:

@@ -20,7 +20,7 @@ class Lifecycle:
         kind: the protocol that the group uses.
         state: the state of a classic group. `LoggedState.consumer` has the state of a group of another kind.
         generation: the number of the generation, or the epoch of a KIP-848 group.
-        passed_generation: the generation that has ended, as a description shows, while the next one was not seen.
+        passed_generation: the generation that has ended according to a description, if its successor was not seen.
         generation_at: when the generation was first seen.
         stable_at: when the generation was first seen stable, or when the broker last described the group as Stable.
         protocol_type, protocol, leader: the broker's values for the generation; empty if unknown.
@@ -110,7 +110,7 @@ class Lifecycle:
         self.generation = UNKNOWN_GENERATION
 
     def pass_generation(self) -> None:
-        """Notes that a generation has begun that was not seen, so that a record of the last one is outdated."""
+        """Notes that an unseen generation has begun, so that a record of the previous generation is outdated."""
         self.passed_generation = self.generation
 
     def report(self, state: GroupState) -> None:

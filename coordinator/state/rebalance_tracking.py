@@ -117,7 +117,7 @@ class RebalanceTracking:
         return assignments
 
     def count_joined(self, members: Iterable[Member]) -> None:
-        """Counts those members that joined and whose client is known."""
+        """Counts members that joined, without members whose client is not known."""
         self.joined_since_rebalance = _with_identified(self.joined_since_rebalance, members)
 
     def count_unidentified(self, member_ids: Iterable[str]) -> None:
@@ -125,11 +125,11 @@ class RebalanceTracking:
         self.joined_since_rebalance = {*self.joined_since_rebalance, *member_ids}
 
     def count_left(self, members: Iterable[Member]) -> None:
-        """Counts those members that left and whose client is known."""
+        """Counts members that left, without members whose client is not known."""
         self.left_since_rebalance = _with_identified(self.left_since_rebalance, members)
 
     def take_counts(self, members: Container[str]) -> tuple[int, int]:
-        """Returns how many members joined, and how many left and are not members now. Resets both counts.
+        """Returns how many members joined, and how many left and have not returned. Resets both counts.
 
         `members` are the member ids of the generation.
         """
@@ -149,7 +149,7 @@ class RebalanceTracking:
 def _with_identified(names: Set[str], members: Iterable[Member]) -> Set[str]:
     """Returns the names together with the ids of those members whose client is known.
 
-    A set is changed in place, because in a group of 5,000 each member may leave separately.
+    If `names` is a set, it is changed in place, because each member of a group of 5,000 may leave separately.
     """
     added = [member.member_id for member in members if member.client_host]
     if not added:

@@ -36,8 +36,8 @@ class UnseenHistory:
 
     Attributes:
         others_observed: whether a group that is not noted here was observed from its creation on.
-        note_count: how often a group was noted. A listing that was requested before a note does not show the state of
-            the noted group.
+        note_count: how many notes of groups were made so far. A listing that was requested before a note does not show
+            the state of the noted group.
     """
 
     def __init__(self, max_groups: int, known: Collection[str] = ()) -> None:
@@ -153,16 +153,16 @@ class UnseenHistory:
         for groups in (self._absent, self._elsewhere, self._unlisted):
             groups.pop(group_id, None)
 
-    def end_elsewhere(self, at: Callable[[str], bool]) -> None:
-        """Ends the histories that were noted as `elsewhere`, for the groups for which `at` is true."""
-        for group_id in [each for each in self._elsewhere if at(each)]:
+    def end_elsewhere(self, selects: Callable[[str], bool]) -> None:
+        """Ends the histories that were noted as `elsewhere`, of the groups that `selects` chooses."""
+        for group_id in [each for each in self._elsewhere if selects(each)]:
             self.end(group_id)
 
     def end_before(self, now: float, max_ended: int) -> bool:
         """Ends the histories of the last listing, and old histories whose lost requests cannot take effect any more.
 
-        The log contains the whole effect of such requests. Returns whether more than `max_ended` histories may have
-        been due.
+        The log contains the whole effect of such requests. Ends at most `max_ended` of the old histories, and returns
+        whether more of them may be due.
         """
         self._forget_listed()
         for _ in range(max_ended):

@@ -1,4 +1,4 @@
-"""The class of exchanges, and the events of errors and of accepted requests, which several APIs share."""
+"""Defines `Exchange`, and builds the events that several APIs share: those of errors and of accepted requests."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.fast_instances import fast_constructor
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.events import (
-    CoordinatorMoved,
     Event,
     MemberSeen,
     MemberUnknown,
+    NotCoordinatorReplied,
     RebalanceSeen,
     member_seen,
 )
@@ -31,8 +31,8 @@ class Exchange:
         sent_at: when the request was sent to the broker, or an earlier time, in seconds since the epoch.
         as_of: for each group that the request names, the numbers of the last changes of the group and of its offsets at
             `sent_at`.
-        note_count: how often the copy had noted a group with unseen history at `sent_at`. The reply to a ListGroups
-            does not show the state of groups that were noted later.
+        note_count: how many notes of groups with unseen history the copy had made by `sent_at`. The reply to a
+            ListGroups does not show the state of groups that were noted later.
         names: the known topic names, by topic id.
         removing: whether the sidecar itself sent the request, to remove a member for a policy.
     """
@@ -58,10 +58,10 @@ class Exchange:
 new_exchange = fast_constructor(Exchange)
 
 
-def coordinator_moved_events(exchange: Exchange, group: str, error_code: int) -> Iterable[Event]:
-    """Yields a `CoordinatorMoved` event if the error is NOT_COORDINATOR."""
+def not_coordinator_events(exchange: Exchange, group: str, error_code: int) -> Iterable[Event]:
+    """Yields a `NotCoordinatorReplied` event if the error is NOT_COORDINATOR."""
     if error_code == ErrorCode.NOT_COORDINATOR:
-        yield CoordinatorMoved(group_id=group, sent_at=exchange.sent_at)
+        yield NotCoordinatorReplied(group_id=group, sent_at=exchange.sent_at)
 
 
 def error_events(
@@ -81,13 +81,16 @@ def error_events(
         )
     elif error_code == ErrorCode.UNKNOWN_MEMBER_ID:
         yield MemberUnknown(group_id=group, sent_at=exchange.sent_at, member_id=member_id)
-    yield from coordinator_moved_events(exchange, group, error_code)
+    yield from not_coordinator_events(exchange, group, error_code)
 
 
 def member_seen_event(
     exchange: Exchange, group: str, member: str, instance: str | None, generation: int, no_rebalance: bool
 ) -> MemberSeen:
-    """Returns the event of a request that the broker accepted from this member in this generation."""
+    """Returns the event of a request that the broker accepted from this member in this generation.
+
+    `no_rebalance` is whether the reply shows that the group does not rebalance.
+    """
     return member_seen(
         group_id=group,
         sent_at=exchange.sent_at,

@@ -43,7 +43,7 @@ from group_sidecar.coordinator.model.events import (
     Synced,
 )
 from group_sidecar.coordinator.model.views import GroupState
-from group_sidecar.coordinator.wire.exchange import Exchange, coordinator_moved_events, error_events, member_seen_event
+from group_sidecar.coordinator.wire.exchange import Exchange, error_events, member_seen_event, not_coordinator_events
 
 MEMBER_ID_REQUIRED_SINCE = 4
 """The JoinGroup version from which the broker assigns a dynamic member an id before the member joins (KIP-394)."""
@@ -115,7 +115,7 @@ def join(exchange: Exchange, request: JoinGroupRequest, reply: JoinGroupResponse
             yield MemberUnknown(
                 group_id=group, sent_at=exchange.sent_at, member_id=request.member_id, group_is_full=refused
             )
-        yield from coordinator_moved_events(exchange, group, reply.error_code)
+        yield from not_coordinator_events(exchange, group, reply.error_code)
 
 
 def sync(exchange: Exchange, request: SyncGroupRequest, reply: SyncGroupResponse, now: float) -> Iterable[AnyEvent]:
@@ -170,7 +170,7 @@ def leave(exchange: Exchange, request: LeaveGroupRequest, reply: LeaveGroupRespo
     for member, _, error in outcomes:
         if error == ErrorCode.UNKNOWN_MEMBER_ID and member:
             yield MemberUnknown(group_id=group, sent_at=exchange.sent_at, member_id=member)
-    yield from coordinator_moved_events(exchange, group, reply.error_code)
+    yield from not_coordinator_events(exchange, group, reply.error_code)
 
 
 def delete_groups(
@@ -181,7 +181,7 @@ def delete_groups(
         if result.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             existed = result.error_code == ErrorCode.NONE
             yield GroupDeleted(group_id=result.group_id, sent_at=exchange.sent_at, existed=existed)
-        yield from coordinator_moved_events(exchange, result.group_id, result.error_code)
+        yield from not_coordinator_events(exchange, result.group_id, result.error_code)
 
 
 def delete_groups_lost(exchange: Exchange, request: DeleteGroupsRequest) -> Iterable[AnyEvent]:
@@ -285,7 +285,7 @@ def describe(
         state = STATES.get(group.group_state)
         if group.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND) and state is not None:
             yield _described(exchange, group, state)
-        yield from coordinator_moved_events(exchange, group.group_id, group.error_code)
+        yield from not_coordinator_events(exchange, group.group_id, group.error_code)
 
 
 def describe_consumer_groups(
@@ -302,7 +302,7 @@ def describe_consumer_groups(
                 members=tuple(member.member_id for member in group.members),
                 as_of=exchange.as_of.get(group.group_id, (0, 0))[0],
             )
-        yield from coordinator_moved_events(exchange, group.group_id, group.error_code)
+        yield from not_coordinator_events(exchange, group.group_id, group.error_code)
 
 
 def _described(exchange: Exchange, group: DescribedGroup, state: GroupState) -> GroupDescribed:

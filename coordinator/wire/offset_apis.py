@@ -36,7 +36,7 @@ from group_sidecar.coordinator.model.events import (
     offsets_stored,
 )
 from group_sidecar.coordinator.model.views import CommittedOffset, TopicPartition, committed_offset
-from group_sidecar.coordinator.wire.exchange import Exchange, coordinator_moved_events, error_events, member_seen_event
+from group_sidecar.coordinator.wire.exchange import Exchange, error_events, member_seen_event, not_coordinator_events
 
 LATEST = -1
 """The timestamp by which a ListOffsets request asks for the end of a log."""
@@ -175,7 +175,7 @@ def offset_delete(
     )
     if reply.error_code == ErrorCode.NONE and deleted:
         yield OffsetsDeleted(group_id=request.group_id, sent_at=exchange.sent_at, partitions=deleted)
-    yield from coordinator_moved_events(exchange, request.group_id, reply.error_code)
+    yield from not_coordinator_events(exchange, request.group_id, reply.error_code)
 
 
 def offset_delete_lost(exchange: Exchange, request: OffsetDeleteRequest) -> Iterable[AnyEvent]:
@@ -193,11 +193,11 @@ def fetched(
         for group in reply.groups:
             if group.error_code == ErrorCode.NONE:
                 yield _learned(exchange, group.group_id, group.topics, asks_for_all.get(group.group_id, False), now)
-            yield from coordinator_moved_events(exchange, group.group_id, group.error_code)
+            yield from not_coordinator_events(exchange, group.group_id, group.error_code)
     elif exchange.version >= KAFKA_STORAGE_SINCE:
         if reply.error_code == ErrorCode.NONE:
             yield _learned(exchange, request.group_id, reply.topics, request.topics is None, now)
-        yield from coordinator_moved_events(exchange, request.group_id, reply.error_code)
+        yield from not_coordinator_events(exchange, request.group_id, reply.error_code)
 
 
 def _learned(

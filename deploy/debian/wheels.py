@@ -57,9 +57,9 @@ def make_project(scratch: Path, folder: Path, epoch: int) -> Path:
     """
     for name in BUILD_FILES:
         shutil.copy2(ROOT / name, scratch / name)
-    rooms = [link for link in (ROOT / PACKAGE).iterdir() if link.is_symlink()]
+    packages = [link for link in (ROOT / PACKAGE).iterdir() if link.is_symlink()]
     left_out = shutil.ignore_patterns("__pycache__", "*.so")
-    for each in (ROOT / PACKAGE, *(link.resolve() for link in rooms)):
+    for each in (ROOT / PACKAGE, *(link.resolve() for link in packages)):
         shutil.copytree(each, scratch / each.name, symlinks=True, ignore=left_out)
     _reuse_compiled(scratch)
     environment = {"SOURCE_DATE_EPOCH": str(epoch), "GROUP_SIDECAR_REQUIRE_COMPILED": "1"}

@@ -9,7 +9,7 @@ What is known:
 - `authorization`: whether the broker has an authorizer, and the rights that it granted, for all listeners
 - `principals`, `authorization_cache`: which user a connection belongs to, and which rights the broker granted
 - `broker_versions`, `added_versions`: which versions the broker offers, and which versions the sidecar adds
-- `answer_settings`: what the configuration says about local answers
+- `answer_settings`: the settings of local answers
 - `topic_names`, `existing_topic_ids`: the names of topics by id, and which topic ids the broker still has
 - `needed_log_bounds`: which log starts and ends are needed
 - `reachability`: whether the broker answers the sidecar

@@ -15,7 +15,7 @@ LOCAL_APIS = frozenset(
 
 
 class AnswerSettings:
-    """What the configuration says about local answers.
+    """The settings of local answers.
 
     Attributes:
         enabled: whether the sidecar answers any question itself.

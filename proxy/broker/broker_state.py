@@ -31,7 +31,7 @@ from group_sidecar.proxy.broker.topic_names import TopicNames
 from group_sidecar.proxy.broker.verification import SampleQueue
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
-from group_sidecar.proxy.dataplane.held_requests import HeldRequests
+from group_sidecar.proxy.dataplane.held_request_budget import HeldRequestBudget
 from group_sidecar.proxy.runtime.addresses import Address
 
 
@@ -83,7 +83,7 @@ class BrokerState:
         self.reachability = Reachability()
         self.samples = SampleQueue(config.answers.verify, traffic)
         self.lost_requests = LostRequests()
-        self.held_requests = HeldRequests(config.limits.held_frames)
+        self.held_request_budget = HeldRequestBudget(config.limits.held_frames)
 
     def _client_access(self, listener: Listener) -> ClientAccess:
         return ClientAccess(

@@ -20,7 +20,8 @@ class BrokerVersions:
 
     Args:
         settings: which APIs the sidecar may answer. The sidecar adds versions only to these APIs.
-        copy: notified when the broker may be another release than before.
+        copy: gets from the versions how the broker behaves. A change of the versions shows that the broker may have
+            been upgraded or downgraded.
 
     Attributes:
         revision: how many times the broker's versions have changed.
@@ -67,9 +68,10 @@ class BrokerVersions:
         return lowest <= version <= highest
 
     def speaks(self, api_key: int, version: int) -> bool:
-        """Whether the broker or the sidecar offers this version of an API, as far as is known.
+        """Whether the broker or the sidecar may offer this version of an API.
 
-        True also for every version of an API that the broker lacks.
+        True if the broker's versions are not known. True also for an API that the broker lacks, because `lacks_api`
+        reports that case.
         """
         if self._versions is None or api_key not in self._versions:
             return True

@@ -5,7 +5,7 @@
 - `client_properties`, `java_properties`: the file of `--command-config`, and its syntax
 - `queries`: runs a command's query against the target and reports errors
 - `broker_queries`, `sidecar_queries`: queries over Kafka's protocol, and over the admin ports of sidecars
-- `broker_connections`: connects to brokers as `--command-config` says, and reports a port of another protocol
+- `broker_connections`: connects to brokers, and reports a port of another protocol
 - `results`: the results of both kinds of queries
 - `output`, `why`, `tables`, `times`: print results
 - `top`, `ranking`, `keyboard`: the live view

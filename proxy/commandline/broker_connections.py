@@ -1,4 +1,4 @@
-"""Connects to brokers as the file of `--command-config` says. Reports if a bootstrap port speaks another protocol."""
+"""Connects to brokers with the properties of `--command-config`. Reports a port of another protocol."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager

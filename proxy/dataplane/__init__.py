@@ -12,7 +12,7 @@ The core (`session`, `framing`, `commands`, `outcomes`) does no I/O: a session r
 - `commands`: what a session asks its connection to do
 - `outcomes`: the protocol between a session and the dispatcher
 - `buffer_budget`, `connections_per_address`: the limits that all connections share
-- `held_requests`: requests that are held while they arrive in pieces, and their limit
+- `held_request_budget`: limits the memory of requests that are held while they arrive in pieces
 - `raw_sasl_tokens`, `tls_detection`, `produce_acks`: the raw tokens after SaslHandshake v0, TLS on a plain port, acks=0
 - `fast_path`: forwards small complete frames in compiled code; `io_uring.h` sends them in one system call
 """

@@ -283,7 +283,7 @@ class Dispatcher(Protocol):
         """
 
     def defer_reply_head(self, pending: Pending, head: bytes, origin: Origin, now: float) -> None:
-        """Queues the first bytes of a forwarded reply. These bytes are handled as `defer_reply` says."""
+        """Queues the first bytes of a forwarded reply. These bytes are handled as `defer_reply` describes."""
 
     def gone(self, pending: Sequence[Pending], origin: Origin, now: float) -> None:
         """Notes that a client's connection has ended, and that the `pending` replies will not arrive."""

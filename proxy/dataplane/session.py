@@ -41,7 +41,7 @@ from group_sidecar.proxy.dataplane.framing import (
     FrameWalker,
     PassedBytes,
 )
-from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME
+from group_sidecar.proxy.dataplane.held_request_budget import SMALL_FRAME
 from group_sidecar.proxy.dataplane.outcomes import (
     OPAQUE,
     AnswerInOrder,
@@ -62,11 +62,11 @@ LONGEST_REPLY: Final = 0x7FFFFFFF
 KEPT_REQUEST_OVERHEAD: Final = 256
 """The approximate memory in bytes that a kept request takes in addition to its own bytes."""
 LONGEST_KEPT = SMALL_FRAME + KEPT_REQUEST_OVERHEAD
-"""A request that takes at most this many bytes is never evicted, because `HeldRequests` does not count small frames."""
-ANSWER_BYTES_PER_TURN: Final = 65_536
+"""A request that takes at most this many bytes is never evicted: `HeldRequestBudget` does not count small frames."""
+WORK_PER_TURN: Final = 65_536
 """After this much work the session pauses, until the client has accepted the answers and other connections had their
 turn. Work is counted in bytes: the bytes of local answers, and the costs below for each decoded request and reply."""
-MAX_UNCOUNTED_WORK: Final = ANSWER_BYTES_PER_TURN // 4
+MAX_UNCOUNTED_WORK: Final = WORK_PER_TURN // 4
 """A connection that has lately caused more work than this is read only in turns of the poller (`Poller.add_turn`), so
 that clients that cause little work are served first. When the replies in one chunk have caused this much work, the
 chunk's remaining replies wait for a turn. When the requests in one chunk have caused this much work, the next request
@@ -81,7 +81,7 @@ MIN_REQUEST_BYTES_PER_SECOND = 16_384
 """The minimum rate in bytes per second at which a held request must arrive. At this rate 512 KiB take 32 s, about the
 30 s of the clients' default `request.timeout.ms`."""
 REQUEST_COST, BYTE_COST = 4_096, 32
-"""A decoded request counts towards ANSWER_BYTES_PER_TURN as REQUEST_COST bytes, and each of its bytes as BYTE_COST
+"""A decoded request counts towards WORK_PER_TURN as REQUEST_COST bytes, and each of its bytes as BYTE_COST
 bytes. Decoding a request takes at least 30 us, and more for a long request."""
 DEFERRED_COST, DEFERRED_BYTE_COST = 512, 4
 """Like REQUEST_COST and BYTE_COST, for a request or a reply that is decoded later, together with others. A Heartbeat
@@ -171,7 +171,7 @@ class Session:
         self.max_in_flight = limits.in_flight
         self._max_kept_bytes = limits.kept_bytes
         self._requests_wait = False
-        self._answer_bytes = 0
+        self._work = 0
         self._now = 0.0
         self._out: list[Command] = []
         self._requests = FrameWalker(REQUEST_HEAD.size, SMALLEST_REQUEST, limits.largest_frame, self._look_at_request)
@@ -292,7 +292,7 @@ class Session:
         self._now = now
         action = self._look_at_request(chunk, 0, len(chunk)) if self._requests.is_frame(chunk) else NEED_MORE
         if action is PASS:
-            self._answer_bytes = 0  # A chunk of one request counts as no work, even if many such chunks follow.
+            self._work = 0  # A chunk of one request counts as no work, even if many such chunks follow.
             self.can_use_fast_path = self.has_room
         return action
 
@@ -331,7 +331,7 @@ class Session:
         """
         self._now = now
         action = self._look_at_reply(chunk, 0, len(chunk)) if self._replies.is_frame(chunk) else NEED_MORE
-        self._answer_bytes = 0  # A chunk of one reply counts as no work, even if many such chunks follow.
+        self._work = 0  # A chunk of one reply counts as no work, even if many such chunks follow.
         return action
 
     def receive_inspected_reply(self, chunk: bytes, action: FrameAction) -> list[Command]:
@@ -456,7 +456,7 @@ class Session:
         if self._close_reason:
             self.close(self._now)
             self._out.append(Close(self._close_reason))
-        if self._answer_bytes or self._recent_work:
+        if self._work or self._recent_work:
             self._count_work()
         self.can_use_fast_path = (
             self.should_read_client
@@ -471,7 +471,7 @@ class Session:
     def add_work(self, work: int, now: float) -> None:
         """Counts work that this connection has caused outside of the session, in bytes."""
         self._now = now
-        self._answer_bytes += work
+        self._work += work
         self._count_work()
         self.can_use_fast_path = self.can_use_fast_path and not self.takes_turns
 
@@ -480,10 +480,10 @@ class Session:
         turns.
         """
         forgotten = (self._now - self._recent_work_at) * FORGOTTEN_WORK_PER_SECOND
-        recent_work = max(0.0, self._recent_work - forgotten) + self._answer_bytes
+        recent_work = max(0.0, self._recent_work - forgotten) + self._work
         self._recent_work, self._recent_work_at = min(recent_work, MAX_COUNTED_WORK), self._now
         self.takes_turns = recent_work > MAX_UNCOUNTED_WORK and self._tokens.tokens_left != OPAQUE
-        self._answer_bytes = 0
+        self._work = 0
 
     # Bytes of the client.
 
@@ -534,12 +534,12 @@ class Session:
         return self._commands()
 
     def _pause_if_enough(self) -> None:
-        """Pauses if the work since the last count has reached ANSWER_BYTES_PER_TURN and more requests wait."""
-        if self._answer_bytes >= ANSWER_BYTES_PER_TURN and self._requests.has_more:
+        """Pauses if the work since the last count has reached WORK_PER_TURN and more requests wait."""
+        if self._work >= WORK_PER_TURN and self._requests.has_more:
             self.paused = True
 
     def _handle_request(self, request: bytes) -> None:
-        self._answer_bytes += REQUEST_COST + BYTE_COST * len(request)
+        self._work += REQUEST_COST + BYTE_COST * len(request)
         self._held_since = None
         self._apply_outcome(self.dispatcher.request(request[LENGTH_BYTES:], self.origin, self._now), request)
         if not self.kept_bytes:
@@ -580,10 +580,10 @@ class Session:
             return HOLD
         kept = 0
         if classified is COPY:
-            if self._answer_bytes >= MAX_UNCOUNTED_WORK:
+            if self._work >= MAX_UNCOUNTED_WORK:
                 self._requests_wait = True
                 return NEED_MORE
-            self._answer_bytes += DEFERRED_COST + DEFERRED_BYTE_COST * size
+            self._work += DEFERRED_COST + DEFERRED_BYTE_COST * size
             pending: Pending | None = _tuple(
                 CopiedRequest, (buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
             )
@@ -637,7 +637,7 @@ class Session:
         made = answer.make(self._now)
         if isinstance(made, bytes):
             self._out.append(ToClient(made))
-            self._answer_bytes += len(made)
+            self._work += len(made)
             self.traffic.request_done(REQUEST_HEAD.unpack_from(request)[1], self._now - since)
         else:
             self._apply_outcome(made, request, since)
@@ -676,7 +676,7 @@ class Session:
     def _look_at_reply(self, buffer: bytes, start: int, end: int) -> FrameAction:
         if not self.in_flight:
             return self._mismatch()
-        if self._answer_bytes >= MAX_UNCOUNTED_WORK:
+        if self._work >= MAX_UNCOUNTED_WORK:
             self.replies_wait = True
             return NEED_MORE
         expected, key, since, pending, injected, kept = self.in_flight[0]
@@ -708,7 +708,7 @@ class Session:
         if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:
             self.fetch_inspection_due = self._now + FETCH_INSPECTION_SECONDS
         if action is COPY and stop <= end:
-            self._answer_bytes += DEFERRED_COST + DEFERRED_BYTE_COST * size
+            self._work += DEFERRED_COST + DEFERRED_BYTE_COST * size
             self.dispatcher.defer_reply(pending, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
         elif action is PEEK:
             head = buffer[start + LENGTH_BYTES : min(stop, end)]
@@ -740,7 +740,7 @@ class Session:
     def _handle_reply(self, frame: bytes) -> None:
         _, key, since, pending, injected, kept = self.in_flight.popleft()
         self.release_kept(kept)
-        self._answer_bytes += DEFERRED_COST if key in RECORD_APIS else REQUEST_COST + DEFERRED_BYTE_COST * len(frame)
+        self._work += DEFERRED_COST if key in RECORD_APIS else REQUEST_COST + DEFERRED_BYTE_COST * len(frame)
         assert pending is not None  # Without a pending reply, the broker's reply always passes.
         reply = self.dispatcher.reply(pending, frame[LENGTH_BYTES:], self.origin, self._now)
         if injected:

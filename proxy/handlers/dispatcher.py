@@ -17,7 +17,7 @@ from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.broker.principals import UNAUTHENTICATED
 from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
 from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
-from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
+from group_sidecar.proxy.dataplane.held_request_budget import UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.dataplane.outcomes import (
     UNCHANGED,
     Classified,
@@ -76,7 +76,7 @@ class BrokerDispatcher(DeferredReplyHandler):
         self._exchange_replies = table.replies
         self._handlers = table.by_api
         self._actions = {key: handler.action for key, handler in self._handlers.items()}
-        self._held_requests = state.held_requests
+        self._held_request_budget = state.held_request_budget
         self._longest = limits.inspected_frame
         self._longest_held = limits.largest_frame
         self._passable = GATEWAY_VERSIONS if state.advertise else None
@@ -147,7 +147,7 @@ class BrokerDispatcher(DeferredReplyHandler):
             if access.wants_sasl:  # The broker would close the connection, too.
                 cause = f"a request of {size} bytes before authentication"
                 return self._disconnector.close_for(CloseReason.UNAUTHENTICATED_FRAME, api_key, cause, origin)
-        elif self._held_requests.try_hold(origin.number, origin.client_host, size, admitted=admitted):
+        elif self._held_request_budget.try_hold(origin.number, origin.client_host, size, admitted=admitted):
             return HOLD
         return self._outcome_if_not_held(api_key, api_version, origin, CloseReason.REQUEST_TOO_LONG)
 
@@ -155,7 +155,7 @@ class BrokerDispatcher(DeferredReplyHandler):
         self, api_key: int, api_version: int, origin: Origin, reason: CloseReason
     ) -> HangUp | PendingReply | None:
         """See Dispatcher."""
-        self._held_requests.release(origin.number)
+        self._held_request_budget.release(origin.number)
         return self._outcome_if_not_held(api_key, api_version, origin, reason)
 
     def evict_kept(self, pending: Pending, origin: Origin, reason: CloseReason) -> PendingReply | HangUp | None:
@@ -168,7 +168,7 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def release(self, origin: Origin) -> None:
         """See Dispatcher."""
-        self._held_requests.release(origin.number)
+        self._held_request_budget.release(origin.number)
 
     def _outcome_if_not_held(
         self, api_key: int, api_version: int, origin: Origin, reason: CloseReason
@@ -294,7 +294,7 @@ class BrokerDispatcher(DeferredReplyHandler):
                     self._pending_reply(each).lost(now)
         if own := self._access.principals.gone(origin):
             self._access.rights.forget_principal(own)
-        self._held_requests.release(origin.number)
+        self._held_request_budget.release(origin.number)
         self._enforcement.gone(origin)
         self._observer.gone(origin)
 

@@ -67,7 +67,7 @@ class FallbackReasons:
         return fallback_reason(request, exchange.version, manager, at, added=added)
 
     def asks_first(self, exchange: Exchange, reason: FallbackReason) -> bool:
-        """Whether the sidecar must ask the broker first, to learn whether the broker serves the client.
+        """Whether the sidecar must first ask the broker whether the client has authenticated or need not do so.
 
         The sidecar asks first if the broker lacks the question's API, and the sidecar has offered this API to clients
         (`ApiVersionsReplies`). The broker would close the connection if it got the question itself.

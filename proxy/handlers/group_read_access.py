@@ -95,10 +95,11 @@ class GroupReadAccess:
 
         return self._heartbeat(group_id, header, take)
 
-    def service_question(self, header: RequestHeader) -> tuple[bytes, PendingReply]:
-        """Returns a Heartbeat that shows whether the broker serves a client at all, and its pending reply.
+    def authentication_question(self, header: RequestHeader) -> tuple[bytes, PendingReply]:
+        """Returns a Heartbeat that shows whether a client has authenticated or need not do so, and its pending reply.
 
-        The dispatcher learns from any reply that the broker serves the client.
+        Otherwise the broker closes the connection. The dispatcher learns from any reply that the broker serves the
+        client.
         """
         return self._heartbeat("", header, lambda _: None)
 

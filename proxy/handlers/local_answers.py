@@ -26,7 +26,7 @@ class LocalAnswers:
         reasons: why the copy may not answer a question.
         reply_builder: builds the answers.
         questions: leaves questions to the broker.
-        read_access: asks the broker whether it serves a client.
+        read_access: asks the broker whether a client has authenticated or need not do so.
         copy: converts trio's clock to seconds since the epoch.
         samples: queues a share of the answers for verification.
         traffic: counts answers and fallbacks.
@@ -67,7 +67,7 @@ class LocalAnswers:
         ):
             if not self._reasons.asks_first(exchange, reason):
                 return self._fall_back(exchange, header, reason, now)
-            asked.append(self._read_access.service_question(header))
+            asked.append(self._read_access.authentication_question(header))
         return AnswerInOrder(lambda at: self._answer_or_ask(question, exchange, header, origin, at), asked)
 
     def _answer_or_ask(

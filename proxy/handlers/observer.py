@@ -19,9 +19,9 @@ from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.coordinator.model.events import (
     AnyEvent,
-    CoordinatorMoved,
     MemberSeen,
     MemberUnknown,
+    NotCoordinatorReplied,
     RebalanceSeen,
 )
 from group_sidecar.coordinator.wire import exchange_events, offset_apis
@@ -51,11 +51,12 @@ JOIN_SLACK_SECONDS = 60.0
 MAX_HEARTBEAT_BYTES = 1_024
 """Maximum bytes of a heartbeat that is kept to recognize its repetitions."""
 _WITH_SENT_AT: Mapping[type[Any], Callable[[Any, float], AnyEvent]] = {
-    event: fast_replacer(event, "sent_at") for event in (MemberSeen, MemberUnknown, RebalanceSeen, CoordinatorMoved)
+    event: fast_replacer(event, "sent_at")
+    for event in (MemberSeen, MemberUnknown, RebalanceSeen, NotCoordinatorReplied)
 }
 """Functions that copy an event with another `sent_at`, for the events that a heartbeat may lead to."""
 PASSED_ON, CLOSED = "passed on", "its connection is closed"
-"""Texts for the log. Each says what happens to a request or reply that is not understood."""
+"""Texts for the log. Each text describes what happens to a request or reply that is not understood."""
 _unpack_start = struct.Struct(">hhi").unpack_from
 """API key, version and correlation id."""
 

@@ -54,9 +54,11 @@ def without_refused_partitions(
 ) -> RequestOutcome:
     """Returns what happens to a commit with refused partitions. The rest of the commit is forwarded, if any."""
     original: Commit = exchange.request
-    losing = {at for at, _ in refusal.sizes}
-    left = [_without_refused(topic, at, refusal) if at in losing else topic for at, topic in enumerate(original.topics)]
-    topics = tuple(topic for topic in left if topic.partitions)
+    affected = {at for at, _ in refusal.sizes}
+    remaining = [
+        _without_refused(topic, at, refusal) if at in affected else topic for at, topic in enumerate(original.topics)
+    ]
+    topics = tuple(topic for topic in remaining if topic.partitions)
     if not topics:
         frame = encode_reply(_of_all(original, refusal.error_code), exchange.version, header.correlation_id)
         return AnswerInOrder(lambda _: frame)
@@ -163,19 +165,19 @@ class PartialCommit(PendingExchange):
     def _spliced(self, reply: CommitReply) -> tuple[TopicReply, ...]:
         """Returns the topics of a reply in order, with the errors of refused partitions inserted."""
         entries, topics = iter(reply.topics), []
-        losing: dict[int, set[int]] = {}
+        refused_by_topic: dict[int, set[int]] = {}
         for at, index in self.refusal.sizes:
-            losing.setdefault(at, set()).add(index)
+            refused_by_topic.setdefault(at, set()).add(index)
         for at, topic in enumerate(self.original.topics):
-            lost = losing.get(at)
-            if lost is None:
+            refused = refused_by_topic.get(at)
+            if refused is None:
                 # `without_refused_partitions` leaves out topics that the client sent without partitions.
                 topics += [next(entries)] if topic.partitions else []
                 continue
-            entry = next(entries) if len(lost) < len(topic.partitions) else _entry(topic, ())
+            entry = next(entries) if len(refused) < len(topic.partitions) else _entry(topic, ())
             kept = iter(entry.partitions)
             answers = tuple(
-                _answer(topic, partition.partition_index, self.refusal.error_code) if index in lost else next(kept)
+                _answer(topic, partition.partition_index, self.refusal.error_code) if index in refused else next(kept)
                 for index, partition in enumerate(topic.partitions)
             )
             topics.append(_WITH_PARTITIONS[type(entry)](entry, answers))

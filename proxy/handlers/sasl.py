@@ -10,7 +10,7 @@ from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.principals import SASL_ROUNDS, SentToken
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
-from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
+from group_sidecar.proxy.dataplane.held_request_budget import UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.dataplane.outcomes import (
     OPAQUE,
     UNCHANGED,

@@ -184,7 +184,7 @@ class IdempotentProducer:
     def has_producer_id(self) -> bool:
         return self._id is not None
 
-    def number(self, producer_id: int, producer_epoch: int) -> None:
+    def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
         """Sets a new producer id."""
         self._id = producer_id, producer_epoch
         self._sequences = {}

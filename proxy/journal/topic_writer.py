@@ -202,7 +202,7 @@ class TopicWriter:
         reply: InitProducerIdResponse = await client.ask(request)
         if reply.error_code:
             raise BrokerRefused(f"{client.address} answers InitProducerId", reply.error_code)
-        self._producer.number(reply.producer_id, reply.producer_epoch)
+        self._producer.set_producer_id(reply.producer_id, reply.producer_epoch)
 
     async def _wait_for_records(self) -> bool:
         """Waits for a record, and then at most the linger time for more records.

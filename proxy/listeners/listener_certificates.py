@@ -52,7 +52,10 @@ class ListenerCertificates:
             self._contexts.append(context)
 
     def choose(self, server_name: str | None) -> ssl.SSLContext:
-        """Returns the context for a client that asks for a name; None if it asks for none."""
+        """Returns the context for a client.
+
+        `server_name` is the name in the client's SNI, or None. Without a name, the result is the default context.
+        """
         return certificate_for(server_name, self._by_name, self._default).current()
 
     def expire_at(self) -> float | None:

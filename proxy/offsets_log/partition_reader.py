@@ -44,15 +44,13 @@ LARGEST_BATCH = 128 * 1024 * 1024
 """The maximum size of a batch in bytes. A batch cannot be larger than a segment, which by default has at most 100 MiB
 (`offsets.topic.segment.bytes`)."""
 
-_MOVED = (
+_LED_ELSEWHERE = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.REPLICA_NOT_AVAILABLE,
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.UNKNOWN_LEADER_EPOCH,
 )
-_LED_ELSEWHERE = _MOVED[:-2]
+_MOVED = (*_LED_ELSEWHERE, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
 @dataclass(slots=True, eq=False)

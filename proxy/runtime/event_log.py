@@ -28,7 +28,7 @@ some thousands of groups."""
 UNREQUESTED_DEPARTURES = {
     Departure.EXPIRED: "a member's session expired",
     Departure.DROPPED: "a member did not join or sync in time",
-    Departure.KICKED: "a member was removed by somebody else",
+    Departure.REMOVED_BY_CLIENT: "a member was removed by somebody else",
 }
 """The log lines of departures that the member itself did not request. A member's own leave has no such line, because
 the line about the following rebalance reports the leave."""

@@ -76,7 +76,7 @@ async def handshake(
     Args:
         peer: a connected non-blocking socket.
         context: the context.
-        client_host: the host of the client, also if the peer is the broker.
+        client_host: the host of the client, even if the peer is the broker.
         server_name: the name of the server to which the socket leads; None if the peer is the client.
         session: an earlier session with the same server and context, which the server may resume.
         received: bytes of the peer that were read before.
@@ -84,36 +84,52 @@ async def handshake(
     Raises:
         HandshakeError: the handshake failed.
     """
-    incoming, outgoing, records = ssl.MemoryBIO(), ssl.MemoryBIO(), RecordWalker()
-    unread, received_bytes = received, len(received)
-    arrived, turn, has_work = RecordWalker(), network_of(client_host), True
-    arrived.walk(received, 0, received_bytes)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     stream = trio.socket.from_stdlib_socket(peer)
     try:
         tls = context.wrap_bio(incoming, outgoing, server_name is None, server_name, session)
-        incoming.write(received)
-        while True:
-            # OpenSSL computes only when a record is complete. So a peer that sends a record byte by byte uses no
-            # thread.
-            done = await _threads.run(turn, _step, tls) if has_work else _step(tls)
-            await _send(stream, outgoing)
-            read = len(unread) - incoming.pending
-            records.walk(unread[:read], 0, read)
-            unread = unread[read:]
-            if done:
-                incoming.read()  # The data path later gives these bytes (`unread`) to OpenSSL in turns.
-                return TlsState(tls, incoming, outgoing, unread, records)
-            chunk = await _receive(stream, received_bytes)
-            incoming.write(chunk)
-            unread += chunk
-            received_bytes += len(chunk)
-            arrived.walk(chunk, 0, len(chunk))
-            has_work = bool(arrived.ended)
+        unread, records = await _complete(tls, incoming, outgoing, stream, network_of(client_host), received)
+        return TlsState(tls, incoming, outgoing, unread, records)
     except ssl.SSLError as error:
         await _send_alert(peer, outgoing)
         raise _explained(error) from None
     except OSError as error:
         raise HandshakeError(TlsFailure.CLOSED, reason_of(error)) from None
+
+
+async def _complete(
+    tls: ssl.SSLObject,
+    incoming: ssl.MemoryBIO,
+    outgoing: ssl.MemoryBIO,
+    stream: trio.socket.SocketType,
+    turn: str,
+    received: bytes,
+) -> tuple[bytes, RecordWalker]:
+    """Runs the steps of a handshake until it is complete.
+
+    Returns the bytes that arrived after the handshake's last record, and a walker at the end of this record. `turn` is
+    the network of the client, by which the threads are shared.
+    """
+    records, arrived = RecordWalker(), RecordWalker()
+    unread, received_bytes, has_work = received, len(received), True
+    arrived.walk(received, 0, received_bytes)
+    incoming.write(received)
+    while True:
+        # OpenSSL computes only when a record is complete. So a peer that sends a record byte by byte uses no thread.
+        done = await _threads.run(turn, _step, tls) if has_work else _step(tls)
+        await _send(stream, outgoing)
+        read = len(unread) - incoming.pending
+        records.walk(unread[:read], 0, read)
+        unread = unread[read:]
+        if done:
+            incoming.read()  # The data path later gives these bytes (`unread`) to OpenSSL in turns.
+            return unread, records
+        chunk = await _receive(stream, received_bytes)
+        incoming.write(chunk)
+        unread += chunk
+        received_bytes += len(chunk)
+        arrived.walk(chunk, 0, len(chunk))
+        has_work = bool(arrived.ended)
 
 
 async def _receive(stream: trio.socket.SocketType, received_bytes: int) -> bytes:

@@ -24,8 +24,8 @@ def sidecars(records: DataFrame, width: str) -> DataFrame:
         last_heartbeat TIMESTAMP or null: When the last heartbeat was emitted; null if there was none.
         last_record TIMESTAMP: When the last record was emitted.
         clock_skew_seconds DOUBLE or null: Median over the heartbeats of arrival time minus emission time; null if not
-            known. It includes the transport time. So only a negative value proves that the sidecar's clock is wrong:
-            the clock is ahead.
+            known. It includes the transport time, so a positive value proves nothing. A negative value proves that the
+            sidecar's clock is ahead.
     """
     beat = F.when(F.col("kind") == Heartbeat.KIND, F.col("emitted_at"))
     start = (WINDOW, "sidecar", "boot")

@@ -20,7 +20,7 @@ def headline(
     `groups` and `sidecars` are the results of `summary_queries.groups` and `summary_queries.sidecars`. `quarantined` is
     the number of lines in quarantine.
     """
-    heard = _one(
+    sums = _one(
         sidecars.agg(
             F.count("*").alias("sidecars"), F.count_if(is_silent()).alias("silent"), F.sum("missing").alias("missing")
         )
@@ -39,11 +39,11 @@ def headline(
         HeadlineFigure("Refusals", number(refused["times"] or 0), _audited(audited["times"] or 0)),
         HeadlineFigure(
             "Silent sidecars",
-            number(heard["silent"]),
-            f"of {number(heard['sidecars'])}, for more than {duration(SILENT_SECONDS)}",
-            heard["silent"] > 0,
+            number(sums["silent"]),
+            f"of {number(sums['sidecars'])}, for more than {duration(SILENT_SECONDS)}",
+            sums["silent"] > 0,
         ),
-        HeadlineFigure("Missing records", number(heard["missing"] or 0), bad=bool(heard["missing"])),
+        HeadlineFigure("Missing records", number(sums["missing"] or 0), bad=bool(sums["missing"])),
         quarantine_fact(quarantined),
         HeadlineFigure("Newest window", moment(known.newest)),
     ]

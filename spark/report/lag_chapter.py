@@ -70,11 +70,9 @@ def _all_groups(groups: DataFrame) -> Rows:
 
 
 def _left_out(behind: Rows) -> str:
-    return f"{count(behind.left_out, 'more group')} {_is(behind.left_out)} behind, by less." if behind.left_out else ""
-
-
-def _is(things: int) -> str:
-    return "is" if things == 1 else "are"
+    if not behind.left_out:
+        return ""
+    return f"{count(behind.left_out, 'more group')} {'has' if behind.left_out == 1 else 'have'} a smaller lag."
 
 
 def _top(rows: Sequence[Row]) -> BarChart | None:

@@ -107,8 +107,9 @@ def divided(since: float, until: float, window: int, at_most: int, least: int = 
 
 
 def window_of(offsets: Sequence[int]) -> int:
-    """Returns the longest window, in seconds, that can begin at all of these seconds of an hour.
+    """Returns the largest window width, in seconds, that divides an hour and all these offsets.
 
-    The result is a multiple of the real width, because the real width divides an hour and all these seconds.
+    `offsets` are the beginnings of windows, in seconds after the full hour. The real width divides an hour and all
+    offsets, so the result is a multiple of the real width.
     """
     return math.gcd(HOUR, *offsets)

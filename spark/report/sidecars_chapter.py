@@ -40,7 +40,7 @@ def sidecars_chapter(read: TableReader, known: ReportPeriod, sidecars: DataFrame
         "When each sidecar sent heartbeats",
         f"Each {duration(span.step)} with heartbeats of a sidecar. Silent sidecars come first.",
         ChartKind.STRIPS,
-        _strip_chart(span, shown, _heard(read, span, shown)) if shown else None,
+        _strip_chart(span, shown, _steps_by_sidecar(read, span, shown)) if shown else None,
         [to_table("Sidecars", worst)],
         "No sidecar sent a heartbeat.",
         f"{count(unseen, 'more sidecar')} lost less." if unseen else "",
@@ -53,7 +53,7 @@ def is_silent() -> Column:
     return F.col("silent_seconds") > SILENT_SECONDS
 
 
-def _heard(read: TableReader, span: Span, shown: Sequence[Row]) -> Mapping[str, Sequence[Row]]:
+def _steps_by_sidecar(read: TableReader, span: Span, shown: Sequence[Row]) -> Mapping[str, Sequence[Row]]:
     """Returns each sidecar's numbers of heartbeats and boots, and its last boot, by step."""
     names = [row["sidecar"] for row in shown]
     steps = read("sidecars").where(F.col("sidecar").isin(*names)).groupBy("sidecar", step_of(span.step).alias("at"))
@@ -62,20 +62,20 @@ def _heard(read: TableReader, span: Span, shown: Sequence[Row]) -> Mapping[str, 
         F.count_distinct("boot").alias("boots"),
         F.max_by("boot", F.struct("last_record", "boot")).alias("boot"),
     )
-    heard: defaultdict[str, list[Row]] = defaultdict(list)
+    steps_by_sidecar: defaultdict[str, list[Row]] = defaultdict(list)
     for row in sorted(all_rows(found), key=lambda row: row["at"]):
-        heard[row["sidecar"]].append(row)
-    return heard
+        steps_by_sidecar[row["sidecar"]].append(row)
+    return steps_by_sidecar
 
 
-def _strip_chart(span: Span, shown: Sequence[Row], heard: Mapping[str, Sequence[Row]]) -> StripChart:
-    return strips(span, [_strip(row, heard.get(row["sidecar"], ())) for row in shown])
+def _strip_chart(span: Span, shown: Sequence[Row], steps_by_sidecar: Mapping[str, Sequence[Row]]) -> StripChart:
+    return strips(span, [_strip(row, steps_by_sidecar.get(row["sidecar"], ())) for row in shown])
 
 
 def _strip(row: Row, steps: Sequence[Row]) -> Strip:
-    heard = {step["at"]: Presence.ALIVE if step["heartbeats"] else Presence.RECORDS_ONLY for step in steps}
+    presence_by_step = {step["at"]: Presence.ALIVE if step["heartbeats"] else Presence.RECORDS_ONLY for step in steps}
     silent = (row["silent_seconds"] or 0) > SILENT_SECONDS
-    return Strip(row["sidecar"], heard, restarts(steps), _note(row, silent), silent)
+    return Strip(row["sidecar"], presence_by_step, restarts(steps), _note(row, silent), silent)
 
 
 def restarts(steps: Sequence[Row]) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""Draws strips over time, which show the steps in which a sidecar sent something.
+"""Draws strips over time, which show the steps in which a sidecar sent records.
 
 The module computes the geometry, in units of the picture, and joins equal steps. The template adds SVG and colours.
 """
@@ -35,14 +35,14 @@ class Strip:
 
     Attributes:
         name: the sidecar's name.
-        heard: `ALIVE` or `RECORDS_ONLY`, by the beginning of the step.
+        presence_by_step: `ALIVE` or `RECORDS_ONLY`, by the beginning of the step.
         restarts: the beginnings of the steps in which the sidecar was restarted.
         note: the text at the end of the strip.
         silent: whether the steps after the last record count as silence. If not, their records may still arrive.
     """
 
     name: str
-    heard: Mapping[int, Presence]
+    presence_by_step: Mapping[int, Presence]
     restarts: Sequence[int]
     note: str
     silent: bool
@@ -54,7 +54,7 @@ class Run:
 
     x: float
     width: float
-    heard: Presence
+    presence: Presence
     tooltip: str
 
 
@@ -112,11 +112,12 @@ def strips(span: Span, shown: Sequence[Strip]) -> StripChart:
 
 
 def _runs(span: Span, strip: Strip, right: float) -> list[Run]:
-    if not strip.heard:
+    known = strip.presence_by_step
+    if not known:
         return []
-    first, last = min(strip.heard), max(strip.heard)
+    first, last = min(known), max(known)
     after = Presence.SILENT if strip.silent else None
-    presences = [(at, strip.heard.get(at, Presence.GAP if at < last else after)) for at in span.steps if at >= first]
+    presences = [(at, known.get(at, Presence.GAP if at < last else after)) for at in span.steps if at >= first]
     runs = []
     for presence, steps in groupby(presences, key=lambda pair: pair[1]):
         if presence is not None:
@@ -131,6 +132,6 @@ def _runs(span: Span, strip: Strip, right: float) -> list[Run]:
 _WORDS = {
     Presence.ALIVE: "heartbeats",
     Presence.RECORDS_ONLY: "records without a heartbeat",
-    Presence.GAP: "nothing was heard",
+    Presence.GAP: "no records",
     Presence.SILENT: "silent",
 }

@@ -39,7 +39,7 @@ class OddWriter:
         self._oddness = oddness
 
     def message(self, cls: type[Struct], version: int) -> bytes:
-        """A message body, most elements of which a broker accepts."""
+        """A message body. A broker accepts most of its elements."""
         return self._value(layout(cls, version, version >= cls.FLEXIBLE))
 
     def request_header(self, cls: type[Struct], version: int) -> bytes:

@@ -74,7 +74,7 @@ def test_uniform_rows_match_single_rows(
     ],
 )
 def test_mixed_rows_are_not_uniform(odd: bytes | None) -> None:
-    """Rows of which one differs or is invalid are not encoded together."""
+    """Rows are not encoded together if one of them differs or is invalid."""
     fine = raw(3, 1, 1, "")
     for values in ([fine, odd], [odd, fine], [fine, odd, fine]):
         assert encode_uniform_rows(8, pack_indexes(range(len(values))), values) is None

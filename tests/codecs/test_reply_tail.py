@@ -96,7 +96,7 @@ def test_end_is_found_in_pieces(key: int, version: int) -> None:
 
 @any_layout
 def test_truncated_reply_is_refused(key: int, version: int) -> None:
-    """A reply that is cut off before its end is refused, also if other bytes follow."""
+    """A reply that is cut off before its end is refused, even if other bytes follow."""
     for seed in range(SEEDS):
         random = Random(seed)
         whole, tail = random_reply(random, key, version)

@@ -1,4 +1,4 @@
-"""A sidecar with ``answers: exclusive`` finds the clients that reach its broker through another listener.
+"""A sidecar with ``answers.exclusive`` finds the clients that reach its broker through another listener.
 
 One listener of the broker is behind the sidecar, and clients reach another listener directly. Clients of the sidecar
 join, commit, die, lose replies and use transactions all the time, and the sidecar must count none of them as a client
@@ -67,7 +67,7 @@ class Members:
         return member
 
     def live(self) -> None:
-        """Sends what keeps the members in their groups, and commits."""
+        """Sends a heartbeat of each member, and a commit without a member."""
         self.classic.heartbeat()
         self.consumer.heartbeat()
         commit(self.client(), f"{self.prefix}-simple", TOPIC, {0: 1})
@@ -137,7 +137,7 @@ def reported_groups(sidecar_log: str) -> dict[str, list[str]]:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_only_bypassing_clients_are_counted(broker: KafkaBroker, tmp_path: Path) -> None:
-    """Clients of the other listener are counted and logged once for each group, and no client of the sidecar is."""
+    """Clients of the other listener are counted, and logged once for each group. Clients of the sidecar are not."""
     settings = {"answers": {"exclusive": True}}
     with (
         SidecarProcess(tmp_path, listen=broker.sidecar, upstream=broker.client, settings=settings) as sidecar,

@@ -101,7 +101,7 @@ RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
 
 
 def test_java_removes_all_members(scene: Scene) -> None:
-    """The Java streams resetter's removal of all members is reported as KICKED with its reason."""
+    """The Java streams resetter's removal of all members is reported as REMOVED_BY_CLIENT with its reason."""
     topic = create_topic(scene.run, "topic")
     with ClassicMember(scene.client("one"), scene.group, topic) as member:
         member.join()
@@ -290,7 +290,7 @@ def test_leader_rejoins(scene: Scene) -> None:
 
 
 def test_admin_removes_one_member(scene: Scene) -> None:
-    """A member that an admin removes is reported as MEMBER_REMOVED and KICKED with the stated reason."""
+    """A member that an admin removes is reported as MEMBER_REMOVED and REMOVED_BY_CLIENT with its reason."""
     topic = create_topic(scene.run, "topic", 2)
     with (
         ClassicMember(scene.client("leader"), scene.group, topic) as leader,

@@ -159,12 +159,12 @@ def commit_in_transaction(run: Run, group: str, offset: int, *, commits: bool) -
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_earlier_offsets_come_from_log(late: Late, group: str) -> None:
-    """The sidecar answers offsets from before its start itself, with the broker's answer."""
+    """The sidecar itself answers questions about offsets from before its start, as the broker does."""
     assert offsets(late.own(group))
 
 
 def test_unknown_group_is_answered_from_log(late: Late) -> None:
-    """The sidecar answers for a group that never existed itself, with the broker's answer."""
+    """The sidecar itself answers questions about a group that never existed, as the broker does."""
     assert late.own("never").topics == ()
 
 

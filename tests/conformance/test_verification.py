@@ -117,7 +117,7 @@ def test_wrong_busy_group_answer_is_fixed(tmp_path: Path) -> None:
             [found] = ask(sidecar.listen, question, 7).topics
             return next(int(each.committed_offset) for each in found.partitions if each.partition_index == 0)
 
-        def mended() -> bool:
+        def corrected() -> bool:
             before = sidecar.metric(ANSWERED)
             return told() == 6 and sidecar.metric(ANSWERED) > before
 
@@ -130,7 +130,7 @@ def test_wrong_busy_group_answer_is_fixed(tmp_path: Path) -> None:
             try:
                 sidecar.process.wait_until(lambda: sidecar.metric(VERIFIED, api="OffsetFetch", result="different") == 1)
                 sidecar.process.wait_until(lambda: sidecar.metric(DISTRUSTED) == 0)
-                sidecar.process.wait_until(mended)
+                sidecar.process.wait_until(corrected)
             finally:
                 done.set()
             assert committing.result() > 10

@@ -7,10 +7,10 @@ from group_sidecar.coordinator.answer_requirements import fallback_reason
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
     ConsumerMemberSeen,
-    CoordinatorMoved,
     Event,
     GroupDeleted,
     JoinSent,
+    NotCoordinatorReplied,
     OffsetsDeleted,
     OffsetsDoubted,
     OffsetsLearned,
@@ -132,9 +132,9 @@ def test_consumer_group_created_again() -> None:
 def test_overtaken_reply_brings_no_group_back(seen: Event) -> None:
     """If a request was sent before the one that got NOT_COORDINATOR, its reply does not bring the group back."""
     reader = Reader(load=[with_member(3), offset(0, 5)])
-    facts = reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=5)], 6)
+    facts = reader.manager.apply([NotCoordinatorReplied(group_id="g", sent_at=5)], 6)
     facts += reader.manager.apply([seen], 6.1)
-    facts += reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=5.1)], 6.2)
+    facts += reader.manager.apply([NotCoordinatorReplied(group_id="g", sent_at=5.1)], 6.2)
     assert [type(fact).__name__ for fact in facts] == ["CoordinatorMoved"]
 
 
@@ -151,7 +151,7 @@ def test_later_note_keeps_lost_commit() -> None:
     """A commit whose reply was lost may take effect although NOT_COORDINATOR arrives in between."""
     reader = Reader(exclusive=True, load=[offset(0, 5, "kept")])
     reader.manager.apply([OffsetsDoubted(group_id="g", sent_at=1, partitions=None, may_create_group=True)], 1)
-    reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=1.1)], 1.2)
+    reader.manager.apply([NotCoordinatorReplied(group_id="g", sent_at=1.1)], 1.2)
     reader.catch_up(1.3, 1.4)
     assert reader.offsets(1.4) is FallbackReason.IN_DOUBT
 

@@ -15,9 +15,9 @@ import pytest
 
 from group_sidecar.coordinator.manager import GROUPS_PER_SWEEP_STEP, GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
-    CoordinatorMoved,
     GroupDeleted,
     GroupDescribed,
+    NotCoordinatorReplied,
     OffsetsStored,
 )
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupState
@@ -72,7 +72,7 @@ class Life:
         for name in names:
             manager.note_unread_write(f"{name}!")  # As for a ShareGroupHeartbeat.
             manager.note_unread_write(f"{name}!", now)
-        manager.apply([CoordinatorMoved(group_id=f"{name}?", sent_at=now) for name in names], now)
+        manager.apply([NotCoordinatorReplied(group_id=f"{name}?", sent_at=now) for name in names], now)
         self.now = now = now + 10
         as_of = manager.changes_of("nobody")[0]
         for name in names:

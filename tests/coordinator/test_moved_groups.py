@@ -7,9 +7,9 @@ from itertools import combinations
 
 import pytest
 
-from group_sidecar.coordinator.model.events import CoordinatorMoved, MemberSeen, MembersLeft, MemberUnknown, Synced
-from group_sidecar.coordinator.model.facts import CoordinatorMoved as CoordinatorMovedFact
+from group_sidecar.coordinator.model.events import MemberSeen, MembersLeft, MemberUnknown, NotCoordinatorReplied, Synced
 from group_sidecar.coordinator.model.facts import (
+    CoordinatorMoved,
     Departure,
     Fact,
     MemberGone,
@@ -275,9 +275,11 @@ def test_not_coordinator_during_takeover() -> None:
     copy = found(leader_epoch=4)
     take_over(copy, serves=False)
     copy.log_says(GROUP)
-    assert copy.wire_says(CoordinatorMoved) == []
+    assert copy.wire_says(NotCoordinatorReplied) == []
     copy.follower.coordinator_loaded(0, copy.now + 2)
-    assert copy.wire_says(CoordinatorMoved) == [], "the request was sent before the broker had loaded the partition"
+    assert copy.wire_says(NotCoordinatorReplied) == [], (
+        "the request was sent before the broker had loaded the partition"
+    )
     assert cause(copy) is MOVED
 
 
@@ -330,9 +332,9 @@ def test_group_given_away_is_reported_once() -> None:
     """A group that the broker gives away is reported as moved once."""
     copy = Copy(load=[GROUP])
     copy.follower.resign(0, 4, copy.now)
-    [moved] = copy.wire_says(CoordinatorMoved)
-    assert isinstance(moved, CoordinatorMovedFact)
-    assert copy.wire_says(CoordinatorMoved) == []
+    [moved] = copy.wire_says(NotCoordinatorReplied)
+    assert isinstance(moved, CoordinatorMoved)
+    assert copy.wire_says(NotCoordinatorReplied) == []
 
 
 def test_regained_group_is_not_moved() -> None:

@@ -1,6 +1,6 @@
-"""A small Debian bookworm, made once by debootstrap and kept in the cache folder, to install and run things in.
+"""Provides a small Debian bookworm, in which tests install and run packages. debootstrap makes it once, for the cache.
 
-A test asks `unavailable()` for the reason why this machine cannot make one, and skips with it. Then::
+If this machine cannot make the system, `unavailable()` returns the reason, and the test skips. Otherwise::
 
     with writable_copy(tmp_path / "root") as root:
         subprocess.run(inside(root, "apt-get", "update"), check=True)
@@ -45,7 +45,7 @@ def unavailable() -> str | None:
 
 @cache
 def _may_mount() -> bool:
-    """Whether this process may do what a container's tools do first. Containers without privileges may not."""
+    """Whether this process may mount a file system. Processes in containers without privileges may not."""
     mounting = ["unshare", "--mount", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/mnt"]
     return subprocess.run(mounting, capture_output=True, check=False).returncode == 0
 
@@ -53,8 +53,8 @@ def _may_mount() -> bool:
 def base_system(*packages: str) -> Path:
     """Returns a tar file of a minimal Debian bookworm that also has these packages. Makes it if the cache has none.
 
-    The first call takes one to two minutes. Several processes may make the same one at once: each has its own folder,
-    and the first one to rename its file wins.
+    The first call takes one to two minutes. Several processes may make the same file at once. Each process has a folder
+    of its own, and the file that is renamed first is kept.
 
     Raises:
         BaseSystemUnavailable: debootstrap failed, for example because no Debian archive could be reached.
@@ -77,8 +77,8 @@ def base_system(*packages: str) -> Path:
 def writable_copy(into: Path, *packages: str) -> Iterator[Path]:
     """Unpacks the base system into a folder, yields the folder, and removes it at the end. Takes about a second.
 
-    The copy has the machine's name servers, certificate authorities and settings of apt's proxies, so that apt-get
-    inside reaches what apt-get outside reaches.
+    The copy has the machine's name servers, certificate authorities and apt proxies, so that apt-get reaches the same
+    archives inside the copy as outside.
     """
     archive = base_system(*packages)
     into.mkdir(parents=True)
@@ -91,9 +91,9 @@ def writable_copy(into: Path, *packages: str) -> Iterator[Path]:
 
 
 def inside(root: Path, *command: str) -> list[str]:
-    """Returns the command that runs another one in a root folder, with a /proc and processes of its own.
+    """Returns a command that runs `command` in a root folder, with a separate /proc and separate process ids.
 
-    No mount and no process is left when the command has ended, or when it is killed.
+    When the returned command has ended or was killed, no mount and no process is left.
     """
     entered = ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--root={root}", "--wd=/", "--mount-proc"]
     path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -114,7 +114,7 @@ rm -rf "$tree"/var/cache/apt/archives/*.deb "$tree"/var/lib/apt/lists/*
 tar --numeric-owner -C "$tree" -cf "$packed" .
 """
 """Runs debootstrap in a file system in memory, because dpkg waits for the disk after every file that it unpacks. Then
-removes what apt-get fetches again if it is needed, and packs the rest. The mount ends with the shell."""
+removes the files that apt-get can fetch again, and packs the rest. The mount ends with the shell."""
 
 
 def _debootstrap(tree: Path, packed: Path, packages: tuple[str, ...], log: Path) -> None:

@@ -65,7 +65,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess
 
 
 def _listeners(broker: KafkaBroker, folder: Path) -> list[dict[str, Any]]:
-    """Returns the clients' listener, and one with TLS, which nobody uses, for the metrics of its certificate."""
+    """Returns the clients' listener, and a TLS listener without clients for the metrics of its certificate."""
     plain = {"name": "CLIENT", "listen": host_port(broker.sidecar), "upstream": host_port(broker.client)}
     [address] = free_addresses(1)
     certificate = Authority(folder / "ca").issue("127.0.0.1").settings

@@ -97,7 +97,7 @@ class SidecarProcess:
         assert status == 0
 
     def _successors(self) -> list[int]:
-        """Returns the process ids of all successors whose log says that they have begun to serve clients."""
+        """Returns the process ids of all successors that have begun to serve clients, according to their log."""
         lines = self.process.log.read_text().splitlines(keepends=True)
         return [json.loads(line)["pid"] for line in lines if '"the successor serves clients"' in line and "\n" in line]
 

@@ -51,7 +51,8 @@ class Configuration:
         since: the start of the run in monotonic seconds.
         folder: the folder for the files. The clients stop when it contains the file `STOP`.
         deletes: whether clients delete offsets.
-        bounds_ends: see `Transactions`.
+        bounds_ends: whether the offsets of a producer's previous transaction are visible when the producer's next
+            transaction begins (see `Transactions`).
     """
 
     role: str
@@ -85,7 +86,7 @@ class Worker:
     """The clients of one process, each in a thread."""
 
     def __init__(self, configuration: Configuration) -> None:
-        self._at = configuration
+        self._configuration = configuration
         self._folder = Path(configuration.folder)
         self._progress: dict[str, list[Progress]] = {}
         self._broken: list[BaseException] = []
@@ -94,9 +95,9 @@ class Worker:
 
     def run(self) -> dict[str, Any]:
         """Runs the clients until the end. Returns the summary."""
-        name = f"{self._at.role}-{self._at.number}"
+        name = f"{self._configuration.role}-{self._configuration.number}"
         more: dict[str, Any] = {}
-        if self._at.role == "offsets":
+        if self._configuration.role == "offsets":
             operations, replies = (self._folder / f"{name}{suffix}" for suffix in (OPERATIONS_SUFFIX, MEMBERS_SUFFIX))
             with operations.open("w") as file, replies.open("w") as members_file:
                 self._start_offsets(LineFile(file))
@@ -109,7 +110,7 @@ class Worker:
 
     def _start_offsets(self, recorder: LineFile) -> None:
         for slot in SLOTS:
-            chosen = slot if self._at.deletes else replace(slot, deletes=False)
+            chosen = slot if self._configuration.deletes else replace(slot, deletes=False)
             self._start(lambda slot=chosen: self._run_offsets(slot, recorder))  # type: ignore[misc]
         self._start(lambda: self._run_librdkafka(recorder))
 
@@ -120,14 +121,14 @@ class Worker:
 
     def _run_offsets(self, slot: Slot, recorder: LineFile) -> None:
         number, random = self._client()
-        name, progress = f"{self._at.run}-client-{number}", self._counted("offsets")
-        connections = Connections(self._at.bootstrap, name, random)
+        name, progress = f"{self._configuration.run}-client-{number}", self._counted("offsets")
+        connections = Connections(self._configuration.bootstrap, name, random)
         client = OffsetsClient(name, number, connections, random, recorder, progress)
         transactions = Transactions(
-            client, name, number, connections, random, recorder, progress, bounds_ends=self._at.bounds_ends
+            client, name, number, connections, random, recorder, progress, bounds_ends=self._configuration.bounds_ends
         )
         while not self._stopped():
-            client.enter(slot.group(self._at.run, self._at.since))
+            client.enter(slot.group(self._configuration.run, self._configuration.since))
             client.step(slot, transactions.run)
             client.pause()
         progress.waited()
@@ -136,12 +137,12 @@ class Worker:
 
     def _run_librdkafka(self, recorder: LineFile) -> None:
         number, random = self._client()
-        name, progress = f"{self._at.run}-librdkafka-{number}", self._counted("offsets of librdkafka")
-        connections = Connections(self._at.bootstrap, name, random)
+        name, progress = f"{self._configuration.run}-librdkafka-{number}", self._counted("offsets of librdkafka")
+        connections = Connections(self._configuration.bootstrap, name, random)
         values = OffsetsClient(name, number, connections, random, recorder, progress)
-        client = LibrdkafkaOffsets(name, values, self._at.servers, random, recorder, progress)
+        client = LibrdkafkaOffsets(name, values, self._configuration.servers, random, recorder, progress)
         while not self._stopped():
-            values.enter(_LIBRDKAFKA_SLOT.group(self._at.run, self._at.since))
+            values.enter(_LIBRDKAFKA_SLOT.group(self._configuration.run, self._configuration.since))
             client.step()
             values.pause()
         progress.waited()
@@ -150,7 +151,7 @@ class Worker:
     def _run_member(self, group: str, file: LineFile) -> None:
         number, random = self._client()
         progress = self._counted("members")
-        connections = Connections(self._at.bootstrap, f"{self._at.run}-member-{number}", random)
+        connections = Connections(self._configuration.bootstrap, f"{self._configuration.run}-member-{number}", random)
         member = Member(group, connections, random, file, progress)
         while not self._stopped():
             member.run_once()
@@ -159,11 +160,12 @@ class Worker:
     def _run_records(self) -> dict[str, Any]:
         produced = Produced()
         _, random = self._client()
-        plain = PlainProducer(self._at.servers, produced, self._counted("idempotent producer"))
+        plain = PlainProducer(self._configuration.servers, produced, self._counted("idempotent producer"))
         transactional = TransactionalProducer(
-            self._at.servers, produced, self._counted("transactional producer"), random
+            self._configuration.servers, produced, self._counted("transactional producer"), random
         )
-        reader, complete = GroupReader(self._at.servers, produced, self._counted("consumer group")), threading.Event()
+        reader = GroupReader(self._configuration.servers, produced, self._counted("consumer group"))
+        complete = threading.Event()
         producers = [self._start(lambda each=each: each.run(self._stopped)) for each in (plain, transactional)]  # type: ignore[misc]
         self._start(lambda: reader.run(complete))
         for thread in producers:
@@ -179,7 +181,7 @@ class Worker:
     def _client(self) -> tuple[int, Random]:
         """Returns a number that is unique in the run, and a random generator for one client."""
         number = next(self._numbers)
-        return number, Random(f"{self._at.seed}-{number}")
+        return number, Random(f"{self._configuration.seed}-{number}")
 
     def _counted(self, kind: str) -> Progress:
         progress = Progress()

@@ -135,7 +135,9 @@ def _by_reason(results: Results) -> Mapping[tuple[str, tuple[str, ...], Verdict,
 def _reason(cell: Cell) -> str | None:
     """Returns the error text to show for a cell, without names, addresses and paths; None if it shows no text."""
     if cell.verdict is Verdict.SAME:
-        return "the routes differed in a first run and not in a second one" if cell.again else None
+        return (
+            "the direct run and the run through the sidecar differed once; a repetition did not" if cell.again else None
+        )
     error = cell.through.error if cell.verdict is Verdict.FAIL else cell.direct.error
     if error.endswith(" failed") and " " not in error.removesuffix(" failed"):
         return None  # The failed step has a row of its own.

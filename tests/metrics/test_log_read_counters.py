@@ -8,7 +8,7 @@ from tests.metrics.metrics_world import MetricsWorld
 
 
 def manager_with(*owned: int, loading: int = 0) -> GroupMetadataManager:
-    """Returns a copy that has read these partitions and is loading so many others."""
+    """Returns a copy that has read the partitions `owned` and is loading `loading` other partitions."""
     manager = GroupMetadataManager(exclusive=False)
     manager.log.count_partitions(50, 1.0)
     for number in (*owned, *range(40, 40 + loading)):

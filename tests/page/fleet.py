@@ -203,7 +203,7 @@ def checkout(now: float = NOW) -> tuple[GroupView, Story]:
 
 
 def crowd(count: int, now: float = NOW) -> tuple[list[GroupView], list[Fact]]:
-    """Returns so many groups in all states, and the facts about their rebalances."""
+    """Returns `count` groups in all states, and the facts about their rebalances."""
     chance = Random(7)
     views: list[GroupView] = []
     facts: list[Fact] = []

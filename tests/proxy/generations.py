@@ -74,7 +74,7 @@ class Generations:
         return [line for line in found if line["event"] == event]
 
     def logged(self, event: str, times: int = 1) -> dict[str, Any]:
-        """Waits until the log has so many lines with this event. Returns the last one."""
+        """Waits until the log has `times` lines with this event. Returns the last one."""
         wait_until(lambda: len(self.events(event)) >= times, event)
         return self.events(event)[times - 1]
 
@@ -122,7 +122,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 def served(address: tuple[str, int], seconds: float = GIVE_UP_SECONDS) -> bool:
     """Connects and sends a request. Returns whether the reply comes.
 
-    Raises OSError if the connection breaks, or if the sidecar is silent for so many seconds.
+    Raises OSError if the connection breaks, or if the sidecar is silent for `seconds`.
     """
     with socket.create_connection(address, timeout=seconds) as client, client.makefile("rb") as stream:
         client.sendall(ASK)

@@ -95,7 +95,7 @@ def main() -> int:
     """Checks the chosen bugs. Returns 1 if the simulation misses a bug that it must find."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("--only", default="", help="plant only bugs whose name contains this text")
-    parser.add_argument("--at-most", type=int, help="how many seeds to run for each bug, if that is fewer than it has")
+    parser.add_argument("--at-most", type=int, help="the maximum number of seeds for each bug")
     parser.add_argument("--missed", action="store_true", help="also plant the bugs that are known to be missed")
     arguments = parser.parse_args()
     chosen = [each for each in bugs() if arguments.only in each.name and (arguments.missed or not each.missed)]

@@ -76,7 +76,7 @@ class OffsetsLog:
         return bool(found)
 
     def repeat(self, group_id: str, offsets: Offsets) -> None:
-        """Makes the next `write` append these offsets, also if the last commit has stored equal ones."""
+        """Makes the next `write` append these offsets, even if the last commit has stored equal ones."""
         self._log.repeat(_offset_records(group_id, offsets))
 
     def write_pending(self, group_id: str, producer_id: int, offsets: Offsets) -> None:

@@ -21,11 +21,11 @@ class Scenario:
         reads_log: the setting `offsets_log.read`.
         verify: the setting `answers.verify`.
         limit: the setting `policies.group_max_size.limit`; None without the policy.
-        partitions, initial_delay, eager: see `Kafka`.
-        small_buffers, distance, resets: see `Weather`.
+        partitions, initial_delay, eager: the arguments of `Kafka` with these names.
+        small_buffers, distance, resets: the arguments of `Weather` with these names; `resets` is `usual_resets`.
         admins: how many clients remove members and delete groups.
         watchers: how many clients ask about a group when it changes.
-        curiosity: the share of changes after which they ask.
+        curiosity: the share of changes after which the watchers ask.
         statics: the share of static members.
         old_members: the share of dynamic members whose JoinGroup has an old version.
         churn: the share of rounds in which a member leaves or joins again.

@@ -295,7 +295,7 @@ class World:
             sent.broker_reply = reply
             if is_question(sent.request):
                 numbers, groups = self.kafka.history.numbers(), groups_of(sent.request, sent.version)
-                # A ListGroups reply says nothing about groups that it lacks. The sidecar learns of a new coordinator
+                # A ListGroups reply shows nothing about groups that it lacks. The sidecar learns of a new coordinator
                 # from the log, not from the broker's errors.
                 shown = groups_shown(sent.request, sent.version) if groups else self.kafka.groups()
                 led = [each for each in shown if each in numbers and not self.kafka.error_of(each)]

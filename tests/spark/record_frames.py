@@ -40,7 +40,7 @@ class RecordsOfBoot:
         self._numbers = count(1)
 
     def skip(self, records: int) -> None:
-        """Skips the sequence numbers of so many lost records."""
+        """Skips the sequence numbers of `records` lost records."""
         for _ in range(records):
             next(self._numbers)
 

@@ -217,7 +217,7 @@ def array(kind: Any = "commit", **changes: Any) -> str:
 
 
 def log_ends(count: int, faulty: int | None = None) -> str:
-    """The array line of so many log ends. The offset at the place `faulty` is out of range."""
+    """Returns the array line of `count` log ends. The offset at the place `faulty` is out of range."""
     offsets = [-1 if place == faulty else 1 for place in range(count)]
     observed_at = ["2025-01-31T11:59:00.000Z"] * count
     return array("log_end", count=count, observed_at=observed_at, topic=["t"] * count, partition=[1] * count,

@@ -1,4 +1,4 @@
-"""Only one process at a time may write to a store, and no process whose lease has expired."""
+"""Only one process at a time holds a store's lease, and only the holder of a valid lease may write to the store."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def passing_for_another_machine() -> Iterator[None]:
 
 
 def suspend(tmp_path: Path, lease: Lease, seconds: float) -> None:
-    """Makes the holder's last renewal so many seconds older."""
+    """Makes the holder's last renewal older by `seconds`."""
     file = tmp_path / "_lease" / f"{lease.token:08}"
     before = file.stat().st_mtime - seconds
     os.utime(file, (before, before))
@@ -182,7 +182,7 @@ def test_holder_killed_while_it_renews_loses_lease(folders: Folders, tmp_path: P
 
 
 def test_incomplete_lease_file_expires(folders: Folders, tmp_path: Path) -> None:
-    """A lease file without content is respected at first and expires."""
+    """A lease file without content counts as a lease of another process until it expires."""
     file = tmp_path / "_lease" / "00000001"
     file.parent.mkdir()
     file.touch()

@@ -42,7 +42,7 @@ def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 
 def columns_with(name: str, **changes: Any) -> Callable[[Any], tuple[contract.Column, ...]]:
-    """Returns the contract's columns, of which one is different."""
+    """Returns the contract's columns, one of them changed."""
     return lambda part: tuple(
         replace(column, **changes) if column.name == name else column for column in contract.columns(part)
     )

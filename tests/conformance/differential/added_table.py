@@ -38,8 +38,8 @@ last situation, the sidecar does not read the log, and `answers.exclusive` is of
 - **{LOCAL}**: the sidecar answered from its own copy.
 - **{RELAYED}**: the sidecar asked the broker in versions that the broker has, and made the answer from the replies.
 
-A cell may have several entries. All but the first name the states and *ways to ask* to which they apply. The first
-entry applies to all other questions.
+A cell may have several entries. Each entry except the first names the states and *ways to ask* to which it applies.
+The first entry applies to all other questions.
 
 | Kafka | API | versions | {SAW_HISTORY} | {STARTED_LATER} | {ASKING} | differences from a newer broker |
 |---|---|---|---|---|---|---|

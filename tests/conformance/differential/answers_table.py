@@ -41,9 +41,9 @@ One difference is deliberate. The sidecar reports the host of each member's clie
 host. The tests cannot show this difference, because clients, sidecar and broker ran on one host. With
 `answers.client_host: broker`, the sidecar reports the same host as the broker.
 
-A cell may have several entries. All but the first name the versions and ways to ask to which they apply. The first
-entry applies to all other questions. `tests/conformance/differential/group_requests.py` defines the ways to ask, and
-`tests/conformance/differential/group_states.py` creates the states.
+A cell may have several entries. Each entry except the first names the versions and ways to ask to which it applies. The
+first entry applies to all other questions. `tests/conformance/differential/group_requests.py` defines the ways to ask,
+and `tests/conformance/differential/group_states.py` creates the states.
 """
 
 

@@ -16,7 +16,6 @@ from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
     ConsumerGroupDescribed,
     ConsumerMemberSeen,
-    CoordinatorMoved,
     DescribedMember,
     Event,
     GroupDeleted,
@@ -24,6 +23,7 @@ from group_sidecar.coordinator.model.events import (
     JoiningMember,
     JoinSent,
     MemberSeen,
+    NotCoordinatorReplied,
     OffsetsDeleted,
     OffsetsLearned,
     OffsetsPending,
@@ -523,7 +523,7 @@ def test_unread_write_waits_for_log() -> None:
 def test_moved_group_is_forgotten() -> None:
     """A group whose partition was resigned is removed, and the fallback reason is COLD."""
     reader = Reader(load=[offset(0, 5)])
-    reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=1)], 1)
+    reader.manager.apply([NotCoordinatorReplied(group_id="g", sent_at=1)], 1)
     reader.follower.resign(0, 4, 1)
     assert reader.offsets(1) is FallbackReason.COLD
     assert not reader.manager.group_metadata_cache
@@ -533,7 +533,7 @@ def test_moved_group_is_forgotten() -> None:
 
 
 def moved(reader: Reader) -> None:
-    reader.manager.apply([CoordinatorMoved(group_id="g", sent_at=1)], 1)
+    reader.manager.apply([NotCoordinatorReplied(group_id="g", sent_at=1)], 1)
 
 
 FIRST_SIGNS: tuple[tuple[Event, ...], ...] = (
@@ -614,7 +614,7 @@ def test_moved_group_stays_away_without_accepted_request() -> None:
     reader = Reader(load=[with_member(3), offset(0, 5)])
     moved(reader)
     refused = OffsetsStored(group_id="g", sent_at=1, offsets={}, refused=((int(ErrorCode.NOT_COORDINATOR), 1),))
-    reader.manager.apply([refused, CoordinatorMoved(group_id="g", sent_at=1)], 2)
+    reader.manager.apply([refused, NotCoordinatorReplied(group_id="g", sent_at=1)], 2)
     assert not reader.manager.group_metadata_cache
     tables = {table.name: table for table in reader.manager.tables()}
     assert tables["not_coordinated_groups"].entries == 1

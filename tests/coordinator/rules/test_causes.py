@@ -18,18 +18,16 @@ from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest, MemberI
 from group_sidecar.codecs.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from group_sidecar.codecs.schema import encode
 from group_sidecar.coordinator.model.events import (
-    CoordinatorMoved,
     GroupDescribed,
     JoinAccepted,
     JoiningMember,
     JoinSent,
     MembersLeft,
+    NotCoordinatorReplied,
     RebalanceSeen,
 )
 from group_sidecar.coordinator.model.facts import (
-    CoordinatorMoved as CoordinatorMovedFact,
-)
-from group_sidecar.coordinator.model.facts import (
+    CoordinatorMoved,
     Departure,
     Fact,
     MemberGone,
@@ -526,7 +524,7 @@ KICKS: Any = {
 
 @pytest.mark.parametrize("kick", KICKS)
 def test_admin_removes_member(world: World, kick: str) -> None:
-    """A member that an admin removes is reported as KICKED with the cause MEMBER_REMOVED."""
+    """A member that an admin removes is reported as REMOVED_BY_CLIENT with the cause MEMBER_REMOVED."""
     client_id, how = KICKS[kick]
     a, b = member(world, "a"), member(world, "b", None if how["named"] else "i")
     stable(world, a)
@@ -537,7 +535,7 @@ def test_admin_removes_member(world: World, kick: str) -> None:
     world.send(world.connect(), LeaveGroupRequest(group_id="g", members=(named,)), 5, client_id)
     world.settle()
     [gone] = of(world, MemberGone)
-    assert (gone.how, gone.client_id) == (Departure.KICKED, "b")
+    assert (gone.how, gone.client_id) == (Departure.REMOVED_BY_CLIENT, "b")
     fact = rebalanced(world, a)
     assert (fact.cause, caused_by(fact)) == (RebalanceCause.MEMBER_REMOVED, "b")
     assert fact.said == how.get("reason", "")
@@ -671,7 +669,7 @@ def test_late_event_updates_cause(world: World) -> None:
 
 
 def moves(world: World) -> list[Fact]:
-    event = CoordinatorMoved(group_id="g", sent_at=world.now())
+    event = NotCoordinatorReplied(group_id="g", sent_at=world.now())
     return world.manager.apply([event], world.now())
 
 
@@ -679,7 +677,7 @@ def test_coordinator_move_is_reported_once(world: World) -> None:
     """A coordinator move is reported once for a known group."""
     stable(world, member(world, "a"))
     [moved] = moves(world)
-    assert isinstance(moved, CoordinatorMovedFact)
+    assert isinstance(moved, CoordinatorMoved)
     assert moves(world) == [], "the second NOT_COORDINATOR reports nothing"
 
 

@@ -425,11 +425,11 @@ def test_consumer_member_expires(group: Group, heard: bool, exclusive: bool) -> 
 
 
 def test_admin_removes_consumer_member(group: Group) -> None:
-    """A consumer group member that an admin removes is KICKED once, and a log that lags does not bring it back."""
+    """A consumer group member that an admin removes is reported once. A log that lags does not bring it back."""
     copy = Copy(load=group.write())
     [gone] = copy.wire_says(MembersLeft, members=(("b", None),), reasons=("off",), client_id="admin", client_host="/h")
     assert isinstance(gone, MemberGone)
-    assert gone.how is Departure.KICKED
+    assert gone.how is Departure.REMOVED_BY_CLIENT
     behind = copy.log_says(*group.member("a", 0, epoch=5).write())
     assert of(behind, MemberJoined) == [], "the older record does not bring the member back"
     facts = copy.log_says(*group.without("b").at(6).member("a", 0, 1).write())

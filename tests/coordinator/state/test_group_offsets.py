@@ -492,7 +492,7 @@ def test_log_ends_are_bounded() -> None:
 
 
 def test_newest_log_end_wins() -> None:
-    """The newest log end of a partition counts, also if it is lower."""
+    """The newest log end of a partition counts, even if it is lower."""
     manager = copy()
     manager.apply([LogEndsSeen(ends={T0: 9, T1: 9})], 2)
     manager.apply([LogEndsSeen(ends={T0: 4})], 3)

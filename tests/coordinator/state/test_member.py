@@ -10,10 +10,10 @@ import pytest
 from group_sidecar.codecs.messages.leave_group import LeaveGroupRequest
 from group_sidecar.coordinator import manager
 from group_sidecar.coordinator.model.events import (
-    CoordinatorMoved,
     JoinAccepted,
     JoiningMember,
     MemberSeen,
+    NotCoordinatorReplied,
     RebalanceSeen,
 )
 from group_sidecar.coordinator.model.facts import (
@@ -535,7 +535,9 @@ def test_sidecar_removes_member(world: World) -> None:
     leave = LeaveGroupRequest(group_id="g", member_id=b.member_id)
     world.send(b.connection, leave, 0, "b", removing=True)
     world.settle()
-    assert [fact.how for fact in facts(world, MemberGone) if isinstance(fact, MemberGone)] == [Departure.REMOVED]
+    assert [fact.how for fact in facts(world, MemberGone) if isinstance(fact, MemberGone)] == [
+        Departure.REMOVED_BY_POLICY
+    ]
 
 
 def test_generation_without_member_drops_it(world: World) -> None:
@@ -762,7 +764,7 @@ def test_sweep_tolerates_changes_between_steps(world: World, monkeypatch: pytest
     world.pass_time(SESSION + 1)
     sweep = world.manager.sweep(world.now())
     first = next(sweep)
-    world.manager.apply([CoordinatorMoved(group_id="g-b", sent_at=world.now())], world.now())
+    world.manager.apply([NotCoordinatorReplied(group_id="g-b", sent_at=world.now())], world.now())
     rest = [fact for facts in sweep for fact in facts]
     gone = [[fact.group_id for fact in facts if isinstance(fact, MemberGone)] for facts in (first, rest)]
     assert gone == [["g-a"], ["g-c"]]

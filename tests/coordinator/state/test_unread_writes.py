@@ -8,11 +8,11 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
     NEW_MEMBER_JOIN_TIMEOUT_SECONDS,
-    CoordinatorMoved,
     GroupDeleted,
     GroupsListed,
     JoinRejected,
     MembersLeft,
+    NotCoordinatorReplied,
     OffsetsStored,
     ReplyLost,
 )
@@ -106,7 +106,7 @@ def test_moved_group_is_cold(world: World) -> None:
     list.
     """
     world.gather(Client(world, "a", "g"))
-    world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
+    world.apply([NotCoordinatorReplied(group_id="g", sent_at=world.now())], world.now())
     assert (world.view().state, world.lacking()) == (GroupState.DEAD, (FallbackReason.COLD, FallbackReason.COLD))
     list_no_groups(world)
     assert world.lacking() == (FallbackReason.COLD, FallbackReason.COLD), (
@@ -120,13 +120,13 @@ def test_moved_group_with_log(world: World) -> None:
     world.read_log()
     world.gather(Client(world, "a", "g"))
     world.tail.catch_up(world.now())
-    world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
+    world.apply([NotCoordinatorReplied(group_id="g", sent_at=world.now())], world.now())
     assert None not in world.lacking(), "the partition was not resigned yet"
     assert world.listing() is FallbackReason.COLD
     assert in_doubt(world.manager) == ["g"]
     world.manager.log.resign(0, 2, world.now())
     assert in_doubt(world.manager) == [], "the log shows when the group returns"
-    world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
+    world.apply([NotCoordinatorReplied(group_id="g", sent_at=world.now())], world.now())
     assert in_doubt(world.manager) == [], "the move was known before"
 
 
@@ -134,7 +134,7 @@ def test_returned_group_is_described(world: World) -> None:
     """A description and a new generation complete a group that moved away and returned."""
     a = Client(world, "a", "g")
     world.gather(a)
-    world.apply([CoordinatorMoved(group_id="g", sent_at=world.now())], world.now())
+    world.apply([NotCoordinatorReplied(group_id="g", sent_at=world.now())], world.now())
     assert in_doubt(world.manager) == ["g"]
     world.describe()
     world.gather(a)

@@ -44,7 +44,6 @@ from group_sidecar.coordinator.model.events import (
     AnyEvent,
     ConsumerJoinAnswered,
     ConsumerMemberSeen,
-    CoordinatorMoved,
     DescribedMember,
     GroupDeleted,
     GroupDescribed,
@@ -57,6 +56,7 @@ from group_sidecar.coordinator.model.events import (
     MemberSeen,
     MembersLeft,
     MemberUnknown,
+    NotCoordinatorReplied,
     OffsetsDoubted,
     RebalanceSeen,
     ReplyLost,
@@ -215,11 +215,11 @@ def test_member_id_is_issued() -> None:
         (ErrorCode.GROUP_MAX_SIZE_REACHED, "m", [MemberUnknown]),
         (ErrorCode.GROUP_MAX_SIZE_REACHED, "", []),
         (ErrorCode.FENCED_INSTANCE_ID, "m", []),
-        (ErrorCode.NOT_COORDINATOR, "m", [CoordinatorMoved]),
+        (ErrorCode.NOT_COORDINATOR, "m", [NotCoordinatorReplied]),
     ],
 )
 def test_join_is_rejected(error: ErrorCode, member_id: str, further: list[type]) -> None:
-    """A failed join makes a JoinRejected event, and MemberUnknown or CoordinatorMoved if the error says so."""
+    """A failed join makes a JoinRejected event, and MemberUnknown or NotCoordinatorReplied for their errors."""
     events = events_of(joining(member_id), joined(error, protocol_name="", leader="", member_id=""), 5)
     assert kinds(events) == [JoinRejected, *further]
     rejected = events[0]
@@ -260,7 +260,7 @@ BEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="m", group_inst
     [
         (27, [RebalanceSeen(group_id="g", sent_at=SENT, member_id="m", generation=3, is_heartbeat=False)]),
         (25, [MemberUnknown(group_id="g", sent_at=SENT, member_id="m")]),
-        (16, [CoordinatorMoved(group_id="g", sent_at=SENT)]),
+        (16, [NotCoordinatorReplied(group_id="g", sent_at=SENT)]),
         (82, []),
         (22, []),
         (15, []),
@@ -290,7 +290,7 @@ def test_sync_fails(error: int, events: list[AnyEvent]) -> None:
         ),
         (27, [RebalanceSeen(group_id="g", sent_at=SENT, member_id="m", generation=3, is_heartbeat=True)]),
         (25, [MemberUnknown(group_id="g", sent_at=SENT, member_id="m")]),
-        (16, [CoordinatorMoved(group_id="g", sent_at=SENT)]),
+        (16, [NotCoordinatorReplied(group_id="g", sent_at=SENT)]),
         (82, []),
         (22, []),
     ],
@@ -317,7 +317,7 @@ def outcome(member_id: str, instance_id: str | None, error: int) -> MemberRespon
     [
         (0, [MembersLeft(group_id="g", sent_at=SENT, members=(("m", None),), reasons=("",), **WHO)]),
         (25, [MemberUnknown(group_id="g", sent_at=SENT, member_id="m")]),
-        (16, [CoordinatorMoved(group_id="g", sent_at=SENT)]),
+        (16, [NotCoordinatorReplied(group_id="g", sent_at=SENT)]),
         (15, []),
     ],
 )
@@ -368,7 +368,7 @@ def test_group_error_counts_for_each_member() -> None:
     """A group error in a LeaveGroup reply overrides the outcomes of its members."""
     request = LeaveGroupRequest(group_id="g", members=(identity("a"),))
     reply = LeaveGroupResponse(error_code=16, members=(outcome("a", None, 0),))
-    assert events_of(request, reply, 3) == [CoordinatorMoved(group_id="g", sent_at=SENT)]
+    assert events_of(request, reply, 3) == [NotCoordinatorReplied(group_id="g", sent_at=SENT)]
 
 
 def test_sidecar_leave_is_marked_removed() -> None:
@@ -384,7 +384,7 @@ def test_sidecar_leave_is_marked_removed() -> None:
 
 
 def test_groups_are_deleted() -> None:
-    """A DeleteGroups reply makes GroupDeleted for deleted and missing groups, CoordinatorMoved for moved ones, and
+    """A DeleteGroups reply makes GroupDeleted for deleted and missing groups, NotCoordinatorReplied for moved ones, and
     nothing for the others.
     """
     results = tuple(DeletableGroupResult(group_id=name, error_code=error) for name, error in _DELETIONS.items())
@@ -392,7 +392,7 @@ def test_groups_are_deleted() -> None:
     assert events_of(request, DeleteGroupsResponse(throttle_time_ms=0, results=results), 2) == [
         GroupDeleted(group_id="gone", sent_at=SENT),
         GroupDeleted(group_id="never there", sent_at=SENT, existed=False),
-        CoordinatorMoved(group_id="elsewhere", sent_at=SENT),
+        NotCoordinatorReplied(group_id="elsewhere", sent_at=SENT),
     ]
 
 
@@ -440,7 +440,7 @@ def test_groups_are_described() -> None:
     rest = [(type(event), event.group_id, getattr(event, "state", None)) for event in events[1:]]  # type: ignore[union-attr]
     assert rest == [
         (GroupDescribed, "dead", GroupState.DEAD),
-        (CoordinatorMoved, "elsewhere", None),
+        (NotCoordinatorReplied, "elsewhere", None),
         (GroupDescribed, "old", GroupState.COMPLETING_REBALANCE),
     ]
 
@@ -521,7 +521,7 @@ def test_heartbeat_without_content_hash(epoch: int, new_epoch: int) -> None:
     assert content_hash(None, None, epoch=3, new_epoch=3) is None
 
 
-@pytest.mark.parametrize(("error", "kind"), [(25, [MemberUnknown]), (16, [CoordinatorMoved]), (110, []), (81, [])])
+@pytest.mark.parametrize(("error", "kind"), [(25, [MemberUnknown]), (16, [NotCoordinatorReplied]), (110, []), (81, [])])
 def test_consumer_heartbeat_fails(error: int, kind: list[type]) -> None:
     """A failed consumer heartbeat makes the event of its error code, or none."""
     assert kinds(consumer_beat(error, None)) == kind

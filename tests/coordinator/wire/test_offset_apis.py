@@ -57,10 +57,10 @@ from group_sidecar.codecs.primitives import ZERO_UUID
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.events import (
     AnyEvent,
-    CoordinatorMoved,
     LogEndsSeen,
     MemberSeen,
     MemberUnknown,
+    NotCoordinatorReplied,
     OffsetsDeleted,
     OffsetsDoubted,
     OffsetsLearned,
@@ -171,11 +171,11 @@ def test_committing_member_is_seen() -> None:
         (22, []),
         (3, []),
         (25, [MemberUnknown(group_id="g", sent_at=SENT, member_id="m")]),
-        (16, [CoordinatorMoved(group_id="g", sent_at=SENT)]),
+        (16, [NotCoordinatorReplied(group_id="g", sent_at=SENT)]),
     ],
 )
 def test_commit_is_refused(error: int, further: list[AnyEvent]) -> None:
-    """A refused commit reports the refused partitions, and MemberUnknown or CoordinatorMoved if the error says so."""
+    """A refused commit reports the refused partitions, and MemberUnknown or NotCoordinatorReplied for their errors."""
     refused = stored(refused=((error, 2),))
     events = events_of(commit(0, 1, generation=4, member_id="m"), committed(p0=error, p1=error), 7)
     assert events == [refused, *further]
@@ -316,11 +316,11 @@ DELETE = OffsetDeleteRequest(
         (0, (86, 0), [OffsetsDeleted(group_id="g", sent_at=SENT, partitions=(("t", 1),))]),
         (0, (86, 86), []),
         (68, (0, 0), []),
-        (16, (), [CoordinatorMoved(group_id="g", sent_at=SENT)]),
+        (16, (), [NotCoordinatorReplied(group_id="g", sent_at=SENT)]),
     ],
 )
 def test_offsets_are_deleted(error: int, errors: tuple[int, ...], events: list[AnyEvent]) -> None:
-    """An OffsetDelete reply makes OffsetsDeleted for the accepted partitions, or CoordinatorMoved for a moved group."""
+    """An OffsetDelete reply makes OffsetsDeleted, or NotCoordinatorReplied for a moved group."""
     partitions = tuple(
         OffsetDeleteResponsePartition(partition_index=p, error_code=each) for p, each in enumerate(errors)
     )
@@ -392,15 +392,15 @@ def test_fetched_offsets_of_many_groups(version: int) -> None:
     assert whole == learned(True, p0=7, p1=-1)
     assert isinstance(some, OffsetsLearned)
     assert (some.group_id, some.complete) == ("h", False)
-    assert moved == CoordinatorMoved(group_id="moved", sent_at=SENT)
+    assert moved == NotCoordinatorReplied(group_id="moved", sent_at=SENT)
 
 
 @pytest.mark.parametrize("version", range(2, 8))
 def test_offset_fetch_group_error(version: int) -> None:
-    """NOT_COORDINATOR in an OffsetFetch reply makes a CoordinatorMoved event, and a load in progress makes none."""
+    """NOT_COORDINATOR in an OffsetFetch reply makes a NotCoordinatorReplied event. A load in progress makes none."""
     request = OffsetFetchRequest(group_id="g", topics=None)
     assert events_of(request, OffsetFetchResponse(error_code=16), version) == [
-        CoordinatorMoved(group_id="g", sent_at=SENT)
+        NotCoordinatorReplied(group_id="g", sent_at=SENT)
     ]
     assert events_of(request, OffsetFetchResponse(error_code=14), version) == []
 

@@ -344,7 +344,7 @@ async def test_large_group_page_is_truncated() -> None:
 
 @pytest.mark.parametrize("reason", [FallbackReason.NOT_EXCLUSIVE, FallbackReason.COLD])
 async def test_group_page_names_setting_for_not_exclusive(reason: FallbackReason) -> None:
-    """The group page shows the reason why the broker answers, and the setting only if it is the reason."""
+    """The group page shows why the broker answers, and names `answers.exclusive` only for `not_exclusive`."""
     view = GroupView(group_id="g", state=GroupState.EMPTY, fallback_reason=reason)
     text = (await page(admin((view,)), of("g"))).text
     assert f"leaves questions about this group to the broker: {reason.replace('_', ' ')} for its members." in text
@@ -379,7 +379,7 @@ class Health:
     ],
 )
 async def test_status_page_explains_bypasses(exclusive: bool, effect: str) -> None:
-    """The status page says how many records bypassed the sidecar, and whether `answers.exclusive` is in force."""
+    """The status page shows how many records bypassed the sidecar, and whether `answers.exclusive` is in force."""
     log_status = {"read": True, "bypassed": {"commits": 1, "members": 2, "exclusive": exclusive}}
     app = admin(readiness=lambda: {"a:1": {"upstream": True}}, log_statuses=lambda: {"a:1": log_status})
     html_page = await page(app, "/status")

@@ -17,7 +17,7 @@ SCALE = (tp.WIDTH - tp.LEFT - tp.RIGHT) / 100
 
 
 def at(minute: float) -> str:
-    """Returns the time that is so many minutes after the beginning of the picture."""
+    """Returns the time that is `minute` minutes after the beginning of the picture."""
     return (SINCE + timedelta(minutes=minute)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -1,4 +1,4 @@
-"""Tests which clients see what, as far as the broker is known."""
+"""Tests which groups each client may see, by what the sidecar knows about the broker."""
 
 from typing import Any
 

@@ -16,7 +16,7 @@ NOW = 1000.0
 
 
 def confirmed(*ids: UUID, at: float = NOW) -> TopicIds:
-    """Returns ids of which the broker has confirmed all."""
+    """Returns a `TopicIds` whose ids the broker has confirmed."""
     topic_ids = TopicIds()
     topic_ids.are_confirmed(ids)
     one_round(topic_ids, at, *ids)
@@ -24,7 +24,7 @@ def confirmed(*ids: UUID, at: float = NOW) -> TopicIds:
 
 
 def one_round(topic_ids: TopicIds, at: float, *existing: UUID) -> list[UUID]:
-    """Runs a round of requests. Returns the ids that it was about."""
+    """Runs a round of requests. Returns the requested ids."""
     topic_ids.are_fresh(at)
     requested: list[UUID] = []
     while due := topic_ids.due(at):

@@ -23,7 +23,7 @@ REQUEST = len(Line(complete_state()).frame(DeleteGroupsRequest(groups_names=(*GR
 
 
 def lose(dispatcher: BrokerDispatcher, state: BrokerState, requests: int = OWED) -> None:
-    """Ends a connection with so many DeleteGroups requests in flight. The last one names the group g."""
+    """Ends a connection with `requests` DeleteGroups requests in flight. The last request names the group g."""
     line = Line(state, dispatcher=dispatcher)
     for number in range(requests):
         line.sends(DeleteGroupsRequest(groups_names=(*GROUPS, "g" if number == requests - 1 else "f")), 2)

@@ -17,7 +17,7 @@ def test_journal_enables_all_log_ends(mode: str, journal: dict[str, str] | None,
 
 
 async def test_log_ends_have_request_time(autojump_clock: MockClock) -> None:
-    """A log end carries the time of its request and becomes stale after it."""
+    """A log end has the time of its request. It is stale for a caller that needs a log end from a later time."""
     state = broker_state()
     await trio.sleep(7)
     state.log_bounds.learn_log_ends({("t", 0): 42}, 6.0)

@@ -43,7 +43,7 @@ async def stage(
 
 def removed(stage: Stage) -> list[str]:
     gone = [fact for fact in stage.facts if isinstance(fact, MemberGone)]
-    return [fact.member_id for fact in gone if fact.how is Departure.REMOVED]
+    return [fact.member_id for fact in gone if fact.how is Departure.REMOVED_BY_POLICY]
 
 
 async def test_newest_members_are_removed(stage: Stage, autojump_clock: MockClock) -> None:

@@ -20,7 +20,7 @@ from group_sidecar.codecs.schema import Struct, decode, encode
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.tail_rewrite import MAX_HELD_BYTES, RESERVED_BYTES, fitted, rewrite_tail
 from group_sidecar.proxy.dataplane.commands import Close
-from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME
+from group_sidecar.proxy.dataplane.held_request_budget import SMALL_FRAME
 from tests.proxy.dataplane.playbook import Line, complete_state, framed, pieces, request, to_client
 
 HOST = "broker-7.internal"
@@ -46,7 +46,7 @@ def line(host: str = OURS, **settings: Any) -> Line:
 
 
 def reply_of(key: int, records: int, tail: Struct, partitions: int = 1) -> bytes:
-    """Returns a reply in the newest version, with so many bytes of records in each partition."""
+    """Returns a reply in the newest version, with `records` bytes of records in each partition."""
     data = b"\xff" * records
     number = len(data) + 1
     sized = b""
@@ -136,7 +136,7 @@ def test_too_many_addresses_are_left_out(key: int) -> None:
 @pytest.mark.parametrize("key", TAIL_APIS)
 @pytest.mark.parametrize("piece", [0, 1000])
 def test_reply_after_a_long_one(key: int, piece: int) -> None:
-    """The replies before and after an edited one pass unchanged, also if all arrive together."""
+    """The replies before and after an edited one pass unchanged, even if all arrive together."""
     tail = tail_of(key, endpoints(1))
     client = line()
     for number in (1, 2, 3):

@@ -150,7 +150,7 @@ class Copy:
         self.theirs, self.heard = Told(), Told()
         self.wrong: Callable[[Told], Told] = lambda reported: reported
         self.reloaded: list[str] = []
-        self.mends = False
+        self.learns_correctly = False
         kinds = (OffsetFetchRequest, ListGroupsRequest, DescribeGroupsRequest, ConsumerGroupDescribeRequest)
         self.broker = ScriptedBroker(dict.fromkeys(kinds, lambda request, version: self.theirs.reply(request)))
 
@@ -164,9 +164,9 @@ class Copy:
         return encode_reply_rest(self.wrong(self.heard).reply(request), version)
 
     def reload(self, group_id: str) -> None:
-        """Learns the group again, correctly if `mends` is set."""
+        """Learns the group again, correctly if `learns_correctly` is set."""
         self.reloaded.append(group_id)
-        if self.mends:
+        if self.learns_correctly:
             self.wrong = lambda reported: reported
 
     async def commits(self) -> None:
@@ -255,7 +255,7 @@ async def test_late_copy_is_never_distrusted(autojump_clock: MockClock, copy: Co
 async def test_reloaded_group_is_trusted_again(autojump_clock: MockClock, copy: Copy, kind: str) -> None:
     """A group that differs is learned again and then trusted."""
     (request, version), copy.wrong = WRONG[kind]
-    copy.mends = True
+    copy.learns_correctly = True
     await trio.sleep(3)
     copy.answers(request, version)
     await trio.sleep(ENOUGH_SECONDS)

@@ -101,7 +101,7 @@ def test_zsh_completes_groups(port: AdminPort) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "cursor", "mended", "held_back"),
+    ("words", "cursor", "rejoined", "held_back"),
     [
         (["p", "groups", "x"], 2, ["p", "groups", "x"], ""),
         (["p", "a", ":", "1", "x"], 4, ["p", "a:1", "x"], ""),
@@ -115,7 +115,7 @@ def test_zsh_completes_groups(port: AdminPort) -> None:
         (["p", "x", "behind", "the", "cursor"], 1, ["p", "x"], ""),
     ],
 )
-def test_bash_words_are_rejoined(words: list[str], cursor: int, mended: list[str], held_back: str) -> None:
+def test_bash_words_are_rejoined(words: list[str], cursor: int, rejoined: list[str], held_back: str) -> None:
     """Words that bash has split at colons or equals signs are joined again."""
     environ = {
         "_GROUP_SIDECAR_COMPLETE": "complete_bash",
@@ -123,8 +123,8 @@ def test_bash_words_are_rejoined(words: list[str], cursor: int, mended: list[str
         "COMP_CWORD": str(cursor),
     }
     rejoin_bash_words(environ)
-    assert environ["COMP_WORDS"].split("\n") == mended
-    assert int(environ["COMP_CWORD"]) == len(mended) - 1
+    assert environ["COMP_WORDS"].split("\n") == rejoined
+    assert int(environ["COMP_CWORD"]) == len(rejoined) - 1
     assert environ.get("_GROUP_SIDECAR_HELD_BACK", "") == held_back
 
 

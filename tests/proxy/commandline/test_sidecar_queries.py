@@ -319,7 +319,7 @@ def test_timeline_since_limits_events() -> None:
     [({}, ""), ({"changes": "2026-11-21T13:59:00.000Z", "commits": None}, " since 2026-11-21 13:59:00Z")],
 )
 def test_empty_timeline_is_explained(forgotten: dict[str, str | None], since: str) -> None:
-    """If a timeline is empty, a line on standard error has the time since when all events are known."""
+    """If a timeline is empty, a line on standard error has the time from which on all events are known."""
     port = AdminPort([group("g")], forgotten={"forgotten": forgotten})
     with listening(port):
         result = run("timeline", "g", "--utc", ports=[port])

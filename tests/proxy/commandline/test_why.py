@@ -12,7 +12,7 @@ BY = {"member_id": "app-1", "client_id": "app", "client_host": "/10.0.0.7", "ins
 
 
 def rebalance(minutes: int, **more: Any) -> dict[str, Any]:
-    """Returns the entry of a rebalance that was completed so many minutes ago."""
+    """Returns the entry of a rebalance that was completed `minutes` minutes ago."""
     at = datetime.now(UTC) - timedelta(minutes=minutes)
     cell = {
         "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

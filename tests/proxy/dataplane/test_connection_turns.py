@@ -15,7 +15,7 @@ from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.dataplane import poller
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
 from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Origin
-from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, REQUEST_COST
+from group_sidecar.proxy.dataplane.session import REQUEST_COST, WORK_PER_TURN
 from tests.proxy.fakes import (
     AnsweringDispatcher,
     RunningProxy,
@@ -31,7 +31,7 @@ FLOODING = 20
 """Clients that send many questions and read no answer."""
 QUESTIONS = 400
 """Questions of each client that floods."""
-REQUESTS_PER_TURN = ANSWER_BYTES_PER_TURN // REQUEST_COST
+REQUESTS_PER_TURN = WORK_PER_TURN // REQUEST_COST
 
 
 pytestmark = pytest.mark.usefixtures("each_way")

@@ -37,7 +37,7 @@ from group_sidecar.proxy.dataplane.endpoint_socket import (
 from group_sidecar.proxy.dataplane.event_loop import run_in_task
 from group_sidecar.proxy.dataplane.outcomes import AnswerInOrder, Forward, Origin, Pass
 from group_sidecar.proxy.dataplane.poller import Poller
-from group_sidecar.proxy.dataplane.session import ANSWER_BYTES_PER_TURN, Session
+from group_sidecar.proxy.dataplane.session import WORK_PER_TURN, Session
 from tests.proxy.fakes import (
     LARGEST_FRAME,
     SESSION_LIMITS,
@@ -736,7 +736,7 @@ async def test_pipelined_local_answers_are_bounded() -> None:
         await holds(lambda: shell.connection_manager.held_bytes > 0)
         for _ in range(20):
             await shell.round_trip()
-        assert shell.connection_manager.held_bytes <= 2 * ANSWER_BYTES_PER_TURN + size + MAX_READ_BYTES
+        assert shell.connection_manager.held_bytes <= 2 * WORK_PER_TURN + size + MAX_READ_BYTES
         for i in range(count):
             assert await read_frame(client) == reply_frame(i, bytes(size))
         await client.send_all(request_frame(7, b"after"))

@@ -195,7 +195,7 @@ async def shell_connection(shell: RunningProxy) -> AsyncIterator[trio.SocketStre
 
 
 async def received_by(shell: RunningProxy, count: int) -> None:
-    """Waits until the sidecar has received so many bytes from clients."""
+    """Waits until the sidecar has received `count` bytes from clients."""
     await holds(lambda: shell.counters.received_bytes == count)
 
 

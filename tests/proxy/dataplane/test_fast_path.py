@@ -310,7 +310,10 @@ def holds_alike(script: list[Step], largest: int = LARGEST) -> None:
 
 
 def play(script: list[Step], every: Sequence[World]) -> None:
-    """Runs a script in worlds of which the last one walks. Asserts after each step that all observations are equal."""
+    """Runs a script in several worlds, and asserts after each step that all observations are equal.
+
+    The last world walks.
+    """
     for step in script:
         for world in every:
             take(world, step)

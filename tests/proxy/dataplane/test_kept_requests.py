@@ -24,7 +24,7 @@ from group_sidecar.metrics.listener_counters import CloseReason, ReadPause
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close
 from group_sidecar.proxy.dataplane.framing import FrameAction
-from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME
+from group_sidecar.proxy.dataplane.held_request_budget import SMALL_FRAME
 from group_sidecar.proxy.dataplane.session import KEPT_REQUEST_OVERHEAD, SessionLimits
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from tests.proxy.dataplane.playbook import (
@@ -163,14 +163,14 @@ def test_long_pending_request_counts_as_held() -> None:
         line.client(frame[:1000])
         line.client(frame[1000:])
     assert [line.session.held_bytes > 300_000 for line in lines] == [True, True, True]
-    assert state.held_requests.take_evicted() == [lines[0].session.origin.number]
+    assert state.held_request_budget.take_evicted() == [lines[0].session.origin.number]
     assert lines[0].session.evict_held_request(0, CloseReason.REQUEST_TOO_LONG) == [Close(CloseReason.REQUEST_TOO_LONG)]
     lines[1].broker_replies(PARKED_REPLY, 3, correlation=2)
     lines[1].broker_replies(DescribeGroupsResponse(groups=()), 0)
     again = Line(state, dispatcher=dispatcher)
     again.exchange(BEAT, HeartbeatResponse(error_code=25), 0)
     again.client(again.frame(question, 0)[:1000])
-    assert state.held_requests.take_evicted() == []
+    assert state.held_request_budget.take_evicted() == []
 
 
 def committing(offset: int, metadata: str) -> OffsetCommitRequest:
@@ -210,7 +210,7 @@ def test_evicted_commit_still_gets_its_reply() -> None:
     incomplete.
     """
     state, _, (first, _) = parked_commits()
-    assert state.held_requests.take_evicted() == [first.session.origin.number]
+    assert state.held_request_budget.take_evicted() == [first.session.origin.number]
     assert first.session.evict_held_request(first.now, CloseReason.REQUEST_TOO_LONG) == []
     assert first.session.held_bytes < SMALL_FRAME
     assert state.copy.manager.view("g", EPOCH + first.now).offsets_fallback_reason is FallbackReason.UNDECODABLE

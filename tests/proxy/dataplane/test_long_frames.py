@@ -25,7 +25,7 @@ from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
-from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME, UNAUTHENTICATED_FRAME
+from group_sidecar.proxy.dataplane.held_request_budget import SMALL_FRAME, UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.handlers.dispatcher import BrokerDispatcher
 from tests.proxy.dataplane.playbook import (
     EPOCH,
@@ -162,12 +162,12 @@ def test_evicted_pending_request_closes() -> None:
     assert first.client(frame) == []
     assert first.client(bytes(90_004 - len(frame))) != []
     assert second.client(frame) == []
-    assert state.held_requests.take_evicted() == [first.session.origin.number]
+    assert state.held_request_budget.take_evicted() == [first.session.origin.number]
     assert first.session.evict_held_request(0, CloseReason.REQUEST_TOO_LONG) == [Close(CloseReason.REQUEST_TOO_LONG)]
     assert second.client(bytes(90_004 - len(frame))) != []
     assert second.upstream(reply(1)) == [ToClient(reply(1))]
     assert third.client(frame) == []
-    assert state.held_requests.take_evicted() == []
+    assert state.held_request_budget.take_evicted() == []
 
 
 def test_unheld_handshake_closes() -> None:

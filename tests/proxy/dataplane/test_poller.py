@@ -302,7 +302,7 @@ async def test_deferred_call_precedes_other_task(nursery: trio.Nursery) -> None:
 
 
 def _parts(poller: Poller, parts: int, done: Callable[[], None]) -> list[float]:
-    """Adds a job of so many parts. Returns the times of the rounds in which a part ran."""
+    """Adds a job of `parts` parts. Returns the times of the rounds in which a part ran."""
     rounds: list[float] = []
 
     def some() -> bool:

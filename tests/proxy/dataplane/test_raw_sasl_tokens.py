@@ -27,7 +27,7 @@ SIZES = pytest.mark.parametrize("size", [0, 1, 3])
 
 
 class SaslDispatcher(ScriptedDispatcher):
-    """A dispatcher that accepts handshakes v0, followed by so many raw tokens."""
+    """A dispatcher that accepts a SaslHandshake v0, followed by `tokens` raw tokens."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__()

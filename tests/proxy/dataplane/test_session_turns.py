@@ -7,11 +7,11 @@ from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatR
 from group_sidecar.proxy.dataplane.commands import ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import OPAQUE, AnswerInOrder, Pass
 from group_sidecar.proxy.dataplane.session import (
-    ANSWER_BYTES_PER_TURN,
     FORGOTTEN_WORK_PER_SECOND,
     MAX_COUNTED_WORK,
     MAX_UNCOUNTED_WORK,
     REQUEST_COST,
+    WORK_PER_TURN,
 )
 from tests.proxy.dataplane.playbook import (
     Line,
@@ -49,20 +49,20 @@ def answering(size: int) -> tuple[SessionDriver, list[float]]:
 
 
 def test_answers_of_one_turn_are_bounded() -> None:
-    """The answers of one turn are bounded to about ANSWER_BYTES_PER_TURN. The others follow on resume."""
+    """The answers of one turn are bounded to about WORK_PER_TURN. The others follow on resume."""
     size, count = 50_000, 100
     book, made = answering(size)
     commands = book.client(request(ASKED, 1) * count)
     turns = 0
     while book.session.paused:
         assert not book.session.should_read_client
-        assert len(to_client(commands)) < ANSWER_BYTES_PER_TURN + size + 100
+        assert len(to_client(commands)) < WORK_PER_TURN + size + 100
         before = len(made)
         commands = book.session.resume(book.now)
         turns += 1
         assert before < len(made) <= count
     assert len(made) == count
-    assert turns >= count * size // ANSWER_BYTES_PER_TURN // 2
+    assert turns >= count * size // WORK_PER_TURN // 2
     assert book.session.should_read_client
 
 
@@ -70,7 +70,7 @@ def test_small_answers_end_a_turn() -> None:
     """Many small answers end a turn too."""
     book, made = answering(0)
     book.client(request(ASKED, 1) * 1000)
-    assert 1 < len(made) <= ANSWER_BYTES_PER_TURN // REQUEST_COST
+    assert 1 < len(made) <= WORK_PER_TURN // REQUEST_COST
     assert book.session.paused
 
 
@@ -78,7 +78,7 @@ def test_forwarded_requests_end_a_turn() -> None:
     """Many inspected requests that are forwarded end a turn too."""
     book, _ = answering(0)
     commands = book.client(request(FORWARDED, 1) * 1000)
-    assert sum(isinstance(command, ToUpstream) for command in commands) <= ANSWER_BYTES_PER_TURN // REQUEST_COST
+    assert sum(isinstance(command, ToUpstream) for command in commands) <= WORK_PER_TURN // REQUEST_COST
     assert book.session.paused
 
 
@@ -92,7 +92,7 @@ def test_long_requests_end_a_turn_sooner() -> None:
 
 def test_single_answers_never_pause() -> None:
     """A client that asks one question at a time is never paused."""
-    book, made = answering(ANSWER_BYTES_PER_TURN)
+    book, made = answering(WORK_PER_TURN)
     for _ in range(50):
         assert [type(command) for command in book.client(request(ASKED, 1))] == [ToClient]
         assert not book.session.paused
@@ -223,7 +223,7 @@ def test_many_deferred_replies_are_served_in_turns() -> None:
 
 def test_paused_requests_keep_their_order() -> None:
     """Requests that wait for the next turn stay in order and wait for the broker's replies."""
-    book, made = answering(ANSWER_BYTES_PER_TURN)
+    book, made = answering(WORK_PER_TURN)
     other = request(OTHER, 7)
     commands = book.client(request(ASKED, 1), other, request(ASKED, 1), request(ASKED, 1))
     assert (len(made), book.session.paused) == (1, True)
@@ -231,7 +231,7 @@ def test_paused_requests_keep_their_order() -> None:
     assert book.session.resume(book.now) == [ToUpstream(other)]
     assert len(made) == 1
     commands = book.upstream(reply(7))
-    assert to_client(commands) == reply(7) + reply(1, bytes(ANSWER_BYTES_PER_TURN))
+    assert to_client(commands) == reply(7) + reply(1, bytes(WORK_PER_TURN))
     assert len(made) == 2
     assert book.session.should_read_client or book.session.paused
     while book.session.paused:
@@ -241,7 +241,7 @@ def test_paused_requests_keep_their_order() -> None:
 
 def test_paused_requests_precede_client_end() -> None:
     """A client that ends while its requests wait still has all of them answered."""
-    book, made = answering(ANSWER_BYTES_PER_TURN)
+    book, made = answering(WORK_PER_TURN)
     book.client(request(ASKED, 1) * 3)
     book.client_closed()
     while book.session.paused:
@@ -251,7 +251,7 @@ def test_paused_requests_precede_client_end() -> None:
 
 def test_closed_connection_holds_nothing() -> None:
     """A closed connection holds no bytes and builds no answers."""
-    book, made = answering(ANSWER_BYTES_PER_TURN)
+    book, made = answering(WORK_PER_TURN)
     book.client(request(OTHER, 5), request(ASKED, 1), request(ASKED, 1), b"half")
     assert book.session.held_bytes > 0
     book.session.close(book.now)

@@ -242,7 +242,7 @@ def test_drain_finishes_partly_forwarded_request() -> None:
 
 
 def test_drain_ignores_unforwarded_request() -> None:
-    """Draining does not wait for a partial request of which no byte was forwarded."""
+    """Draining does not wait for a partial request if no byte of it was forwarded."""
     book = SessionDriver(ScriptedDispatcher())
     book.client(request(3, 1)[:7])
     assert book.session.stop()

@@ -31,7 +31,7 @@ HOST = "localhost"
 HANDSHAKE, APPLICATION_DATA, KEY_UPDATE = 22, 23, 24
 """The types of RFC 8446, 4 and 5.1."""
 COSTLY_RECORDS = MAX_UNCOUNTED_WORK // CONTROL_RECORD_COST + 1
-"""With so many control records in a chunk, a connection is read in turns."""
+"""The number of control records in a chunk from which on a connection is read in turns."""
 
 
 class TlsPeer:
@@ -202,7 +202,7 @@ def secrets(contexts: Contexts, label: str) -> list[bytes]:
 
 
 def key_updates(keys: PeerKeys, count: int, *, demands_reply: bool) -> tuple[bytes, PeerKeys]:
-    """Returns the records of so many key updates, and the keys after them."""
+    """Returns the records of `count` key updates, and the keys after them."""
     sent = bytearray()
     for _ in range(count):
         sent += keys.record(HANDSHAKE, bytes([KEY_UPDATE, 0, 0, 1, demands_reply]))

@@ -29,7 +29,7 @@ from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker import address_rewrite
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, ToClient, ToUpstream
-from group_sidecar.proxy.dataplane.held_requests import UNAUTHENTICATED_FRAME
+from group_sidecar.proxy.dataplane.held_request_budget import UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.handlers.reply_rewriter import ADDRESS_APIS, LARGEST_METADATA
 from tests.codecs.declarations import full_sample, limited_to
 from tests.proxy.dataplane.playbook import Line, broker_state, framed, reply, request, to_client, to_upstream

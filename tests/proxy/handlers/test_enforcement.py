@@ -283,7 +283,7 @@ def test_refused_member_leaves_at_broker_first(client_id: str | None) -> None:
     answer = line.broker_replies(LeaveGroupResponse(error_code=0), 0, correlation=REMOVAL_CORRELATION)
     assert line.reads_reply(answer, message, 3).error_code == 77
     gone = next(fact for fact in facts if isinstance(fact, MemberGone))
-    assert (gone.member_id, gone.how) == ("m3", Departure.REMOVED)
+    assert (gone.member_id, gone.how) == ("m3", Departure.REMOVED_BY_POLICY)
     assert any(isinstance(fact, ClientRefused) for fact in facts)
     assert ApiKey.LEAVE_GROUP not in state.traffic.durations
     assert {m.member_id for m in state.copy.manager.view("g", EPOCH + line.now).members} == {"m1", "m2"}

@@ -261,7 +261,7 @@ def reply_groups(line: Line, message: GroupMetadataRequest, *rounds: tuple[Struc
 
 
 def test_uncertain_groups_are_asked_of_broker() -> None:
-    """The broker describes the groups of which the copy is not certain."""
+    """The broker describes the groups that are uncertain in the copy."""
     state = unsure()
     line = Line(state)
     assert sent_requests(line.sends(about("g", "h"), 1)) == [DescribeGroupsRequest(groups=("g", "h"))]

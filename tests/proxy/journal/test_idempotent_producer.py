@@ -62,7 +62,7 @@ class Stage:
         if producer.leader_partitions is None:
             producer.set_leader_partitions(self.topic.leader_partitions)
         if not producer.has_producer_id:
-            producer.number(*self.topic.give_id())
+            producer.set_producer_id(*self.topic.give_id())
         if not producer.has_batch and producer.unsettled_count:
             producer.hold(producer.take().encoded_records(Codec.NONE))
         return producer.next()

@@ -1,4 +1,4 @@
-"""Handshakes that fail: who is closed, and what the counters and the log say about it."""
+"""Tests which connections are closed after a failed handshake, and what is counted and logged."""
 
 import random
 import ssl
@@ -162,7 +162,7 @@ FAULTS = ["expired", "wrong name", "wrong server_name", "self-signed", "plaintex
 async def test_broker_without_good_certificate_is_not_used(
     pki: Pki, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No byte of a client goes to a broker whose handshake fails. The client is closed, and the log says why."""
+    """No byte of a client goes to a broker whose handshake fails. The client is closed, and the reason is logged."""
     behaviour, settings, failure, words = broker_faults(pki)[name]
     async with proxy({"upstream_tls": settings}, behaviour) as shell, await shell.connect() as client:
         await client.send_all(request_frame(1))

@@ -159,7 +159,7 @@ async def test_request_with_end_of_handshake_is_served(pki: Pki) -> None:
 
 @pytest.mark.parametrize("size", [1, 100, 700])
 async def test_records_arrive_in_pieces(pki: Pki, size: int) -> None:
-    """Records that arrive in pieces, of which one alone decrypts to nothing, are served when they are complete."""
+    """Records that arrive in pieces are served when they are complete. One piece alone decrypts to nothing."""
     async with proxy(pki.listener) as shell, memory_client(pki, shell) as client:
         await client.stream.send_all(await client.do_handshake())
         for number in range(3):
@@ -339,7 +339,7 @@ async def test_changed_certificate_is_used_for_new_connections(pki: Pki, tmp_pat
 
 
 def test_expiry_of_both_sides(pki: Pki, tmp_path: Path) -> None:
-    """The certificates that clients and the broker see are reported, also if no connection was made with a new one."""
+    """The certificates that clients and the broker see are reported, even if no connection was made with a new one."""
     first, second = (pki.authority.issue(HOST, expires=datetime(year, 1, 1, tzinfo=UTC)) for year in (2095, 2096))
     file = tmp_path / "replaced.pem"
     first.write_together(file)

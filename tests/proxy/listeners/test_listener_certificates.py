@@ -188,7 +188,7 @@ async def test_each_certificate_is_read_again(pki: Pki, tmp_path: Path) -> None:
 
 
 def test_earliest_expiry_is_reported(pki: Pki, tmp_path: Path) -> None:
-    """The reported time is that of the first certificate to expire, also if no client asks for a replaced one."""
+    """The reported time is that of the first certificate to expire, even if no client asks for a replaced one."""
     files = {name: tmp_path / name for name in ("own", "a", "b")}
     for name, file in files.items():
         install(expiring(pki.authority, 2090, f"{name}.example"), file)

@@ -85,7 +85,7 @@ async def proxy(
 
 
 async def secured(shell: RunningProxy, context: ssl.SSLContext, server_name: str = HOST) -> Any:
-    """Opens a client connection with TLS, which ends with the proxy."""
+    """Opens a client connection with TLS. The proxy's end also closes the connection."""
     plain = await shell.connect()
     shell.opened.append(plain)
     stream = trio.SSLStream(plain, context, server_hostname=server_name, https_compatible=True)
@@ -102,7 +102,7 @@ async def round_trip(stream: Any, payload: bytes = b"x", number: int = 1) -> Non
 class Memory:
     """A TLS client whose bytes the test sends itself.
 
-    The client can so send its first request together with the end of its handshake, and only parts of a record.
+    So the client can send its first request together with the end of its handshake, or send only parts of a record.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Memory:
         return self.outgoing.read()
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """Reads as a stream does."""
+        """Returns the next decrypted bytes, like `trio.SSLStream.receive_some`."""
         while True:
             try:
                 return self.tls.read(max_bytes)

@@ -61,7 +61,7 @@ class Partition:
         self.high_watermark += count
 
     def commit(self, group: str, offset: int, metadata: str = "", times: int = 1) -> None:
-        """Commits an offset of partition 0 of topic ``t``, so many times in one batch."""
+        """Commits an offset of partition 0 of topic ``t``, `times` times in one batch."""
         key = encode_key(KeyType.OFFSET_COMMIT, OffsetCommitKey(group_id=group, topic="t", partition=0))
         value = OffsetCommitValue(offset=offset, leader_epoch=-1, metadata=metadata, commit_timestamp=1)
         self.append(batch(self.high_watermark, [(key, encode_value(value, 3))] * times), times)

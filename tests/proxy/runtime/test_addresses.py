@@ -131,7 +131,7 @@ def test_name_leads_to_its_node(template: str, node: int) -> None:
     ],
 )
 def test_other_name_leads_to_no_node(name: str) -> None:
-    """A name that no node has leads to no node, also if it looks like a node's name."""
+    """A name that no node has leads to no node, even if it looks like a node's name."""
     assert NodeNames("broker-{node}.kafka.example").node_of(name) is None
     assert NodeNames("kafka.example").node_of(name) is None
 

@@ -96,7 +96,7 @@ def test_nothing_is_reported_without_socket() -> None:
 
 
 def test_missing_socket_is_logged_once(tmp_path: Path) -> None:
-    """If systemd cannot be reached, the log says so once."""
+    """If systemd cannot be reached, one line is logged."""
     manager = ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")})
     with capture_logs() as lines:
         manager.ready("serving")

@@ -57,7 +57,7 @@ def surveyor(copy: CoordinatorCopy, max_members: Callable[[GroupView], int | Non
 
 
 async def gathered(ask: Callable[[], Any], times: int) -> list[Any]:
-    """Returns the results of so many concurrent callers."""
+    """Returns the results of `times` concurrent callers."""
     got: list[Any] = []
 
     async def one() -> None:

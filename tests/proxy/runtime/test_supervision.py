@@ -44,7 +44,7 @@ def _quick_log() -> Iterator[None]:
 
 
 class Flaky:
-    """A part that fails so many times, and then runs until it is cancelled."""
+    """A part that fails `failures` times, and then runs until it is cancelled."""
 
     def __init__(self, failures: int, error: Callable[[], BaseException] = lambda: RuntimeError("no idea")) -> None:
         self.left = failures
@@ -174,7 +174,7 @@ FAILURES = 2
 
 
 class Fault:
-    """Wraps a function: raises so many times, then calls it."""
+    """Wraps a function: the first `failures` calls raise, and later calls pass."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, failures: int = FAILURES) -> None:
         self._original = getattr(owner, name)

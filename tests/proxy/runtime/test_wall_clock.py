@@ -16,7 +16,7 @@ HOUR = 3600.0
 
 
 class SystemClock:
-    """The value of time.time(): trio's clock, plus what a test sets."""
+    """Stands for time.time(): returns trio's clock plus an offset that a test sets."""
 
     def __init__(self) -> None:
         self.ahead = 1_000_000.0

@@ -12,7 +12,7 @@ from group_sidecar.proxy.tls.fair_threads import FairThreads
 
 
 class Occupied:
-    """Threads of which some are busy for the length of a with statement.
+    """Threads, some of which are busy for the length of a with statement.
 
     Attributes:
         done: the addresses in the order in which their work was done.

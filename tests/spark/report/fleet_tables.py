@@ -164,13 +164,13 @@ def _verdicts(table: str, policies: int) -> Iterator[Mapping[str, Any]]:
 
 def _sidecars() -> Iterator[Mapping[str, Any]]:
     """Yields the rows of four sidecars: one healthy, one restarted with lost records, one cut off, one silent."""
-    heard = {
+    half_hours = {
         "broker-1": range(2 * HOURS),
         "broker-2": range(2 * HOURS),
         "broker-3": [*range(20), *range(30, 2 * HOURS)],
         "broker-4 <b>": range(2 * HOURS - 8),
     }
-    for name, halves in heard.items():
+    for name, halves in half_hours.items():
         for half in halves:
             second = name == "broker-2" and half >= 33
             yield {

@@ -231,33 +231,33 @@ def test_curve_has_gap_without_data() -> None:
 
 def test_strip_shows_gaps_and_silence() -> None:
     """A strip shows gaps and, for a silent sidecar, the silence up to the end."""
-    heard = {MIDNIGHT + hour * HOUR: Presence.ALIVE for hour in (2, 3, 6)} | {
+    presence_by_step = {MIDNIGHT + hour * HOUR: Presence.ALIVE for hour in (2, 3, 6)} | {
         MIDNIGHT + 4 * HOUR: Presence.RECORDS_ONLY
     }
     chart = strips(
         DAYLONG,
         [
-            Strip("s", heard, [MIDNIGHT + 6 * HOUR], "bad", True),
-            Strip("t", heard, (), "", False),
+            Strip("s", presence_by_step, [MIDNIGHT + 6 * HOUR], "bad", True),
+            Strip("t", presence_by_step, (), "", False),
             Strip("u", {}, (), "", True),
         ],
     )
     silent, well, never = chart.lanes
-    assert [run.heard for run in silent.runs] == [
+    assert [run.presence for run in silent.runs] == [
         Presence.ALIVE,
         Presence.RECORDS_ONLY,
         Presence.GAP,
         Presence.ALIVE,
         Presence.SILENT,
     ]
-    assert [(run.x, run.heard) for run in well.runs] == [(run.x, run.heard) for run in silent.runs[:-1]]
+    assert [(run.x, run.presence) for run in well.runs] == [(run.x, run.presence) for run in silent.runs[:-1]]
     assert never.runs == []
     hour = silent.runs[1].width
     assert silent.runs[0].width == pytest.approx(2 * hour, abs=0.2)
     assert silent.runs[0].x == pytest.approx(LEFT + 2 * hour, abs=0.2)
     assert silent.runs[-1].x + silent.runs[-1].width == pytest.approx(chart.right, abs=0.1)
     assert silent.marks[0].x == silent.runs[3].x
-    assert silent.runs[2].tooltip == "s: nothing was heard, 2025-01-31 05:00:00 to 2025-01-31 06:00:00"
+    assert silent.runs[2].tooltip == "s: no records, 2025-01-31 05:00:00 to 2025-01-31 06:00:00"
 
 
 def test_new_boot_is_restart() -> None:

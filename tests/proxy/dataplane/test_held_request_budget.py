@@ -14,7 +14,7 @@ from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.dataplane.commands import Close, Command, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.connection import InactivityTimeouts
 from group_sidecar.proxy.dataplane.framing import FrameAction
-from group_sidecar.proxy.dataplane.held_requests import SMALL_FRAME, HeldRequests
+from group_sidecar.proxy.dataplane.held_request_budget import SMALL_FRAME, HeldRequestBudget
 from group_sidecar.proxy.dataplane.outcomes import HangUp, Origin
 from group_sidecar.proxy.dataplane.session import MIN_REQUEST_BYTES_PER_SECOND
 from tests.proxy.dataplane.playbook import (
@@ -34,10 +34,10 @@ SIZE = SMALL_FRAME + 1
 
 
 class Room:
-    """A bound of so many frames of SIZE. `held` has the numbers of the connections that hold a frame."""
+    """A budget for `frames` frames of SIZE. `held` has the numbers of the connections that hold a frame."""
 
     def __init__(self, frames: int) -> None:
-        self.holding = HeldRequests(frames * SIZE)
+        self.holding = HeldRequestBudget(frames * SIZE)
         self.held: set[int] = set()
 
     def take(self, connection: int, host: str, size: int = SIZE, *, admitted: bool = True) -> bool:
@@ -114,7 +114,7 @@ def test_ipv6_network_counts_as_one_host() -> None:
 
 def test_completed_frame_is_not_evicted() -> None:
     """A frame that is complete before its connection learns of the eviction is not evicted."""
-    holding = HeldRequests(SIZE)
+    holding = HeldRequestBudget(SIZE)
     assert holding.try_hold(1, "a", SIZE, admitted=True)
     assert holding.try_hold(2, "b", SIZE, admitted=True)
     holding.release(1)
@@ -123,7 +123,7 @@ def test_completed_frame_is_not_evicted() -> None:
 
 def test_eviction_order_does_not_grow() -> None:
     """The data for the choice of an eviction does not grow with the number of frames that were held."""
-    holding = HeldRequests(100 * SIZE)
+    holding = HeldRequestBudget(100 * SIZE)
     for number in range(10_000):
         assert holding.try_hold(number % 7, f"10.0.0.{number % 7}", SIZE, admitted=True)
     for number in range(7):
@@ -153,7 +153,7 @@ class Clients:
 
     def end_of_round(self) -> dict[Line, list[Command]]:
         """Evicts requests. Returns the commands of their connections."""
-        gave_way = [self.lines[number] for number in self.state.held_requests.take_evicted()]
+        gave_way = [self.lines[number] for number in self.state.held_request_budget.take_evicted()]
         return {line: line.session.evict_held_request(line.now, CloseReason.REQUEST_TOO_LONG) for line in gave_way}
 
 

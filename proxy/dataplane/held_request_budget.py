@@ -23,7 +23,7 @@ UNAUTHENTICATED_SHARE = 8
 """The bound divided by this number is the bound for all connections that the broker has not admitted yet."""
 
 
-class HeldRequests:
+class HeldRequestBudget:
     """The requests of all clients of one broker that arrived in pieces.
 
     Args:
