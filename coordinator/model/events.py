@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from group_sidecar.codecs.fast_instances import fast_constructor
 from group_sidecar.coordinator.model.facts import MemberInfo
-from group_sidecar.coordinator.model.views import CommittedOffset, GroupState, TopicPartition
+from group_sidecar.coordinator.model.views import CommittedOffset, GroupKind, GroupState, TopicPartition
 
 NEVER, FOREVER = float("-inf"), float("inf")
 LEAVE_GROUP_MEMBER_EPOCH = -1
@@ -180,12 +180,21 @@ class RebalanceSeen(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberUnknown(Event):
-    """The broker does not have this member.
+    """The broker replied UNKNOWN_MEMBER_ID to a request with this member id, or rejected a join of a full group.
 
-    `group_is_full`: whether the broker rejected the member because the group has reached the broker's size limit.
+    The broker may have the member nonetheless (see `Roster.may_still_have`).
+
+    Attributes:
+        instance_id: the group instance id in the request; None if it has none.
+        protocol: the kind of group whose members send such requests; None for commits, which members of all kinds send.
+        is_join: whether the request was a JoinGroup.
+        group_is_full: whether the broker rejected the member because the group has reached the broker's size limit.
     """
 
     member_id: str
+    instance_id: str | None = None
+    protocol: GroupKind | None = None
+    is_join: bool = False
     group_is_full: bool = False
 
 

@@ -216,6 +216,8 @@ def rebalance_seen(group: Group, event: RebalanceSeen, now: float) -> list[Fact]
 
 def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]:
     """Removes a member that the broker does not have."""
+    if event.protocol not in (None, group.kind) or group.roster.may_still_have(event):
+        return []
     here, leave = group.members.get(event.member_id), group.roster.pending_leaves.get(event.member_id)
     if here is not None:
         save_owners(group)

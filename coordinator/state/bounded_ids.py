@@ -34,6 +34,9 @@ class IssuedIds:
     def __iter__(self) -> Iterator[str]:
         return iter(self._until)
 
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._until
+
     def issue(self, member_id: str, until: float) -> None:
         """Adds an issued id, which may be used until the time `until`."""
         self._until.pop(member_id, None)

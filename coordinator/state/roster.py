@@ -5,7 +5,7 @@ The group's state and generation are in `lifecycle`. Joins without a reply are i
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from group_sidecar.coordinator.model.events import FOREVER, NEVER, DescribedMember, JoiningMember
+from group_sidecar.coordinator.model.events import FOREVER, NEVER, DescribedMember, JoiningMember, MemberUnknown
 from group_sidecar.coordinator.state.bounded_ids import MAX_ID_LENGTH, MAX_LEFT_MEMBER_IDS, ContestedIds, IssuedIds
 from group_sidecar.coordinator.state.member import Leave, Member
 
@@ -254,6 +254,17 @@ class Roster:
         self.contested.add(instance_id)
         if (member := self.members.get(self.member_id_of_instance(instance_id, static))) is not None:
             member.certain = False
+
+    def may_still_have(self, event: MemberUnknown) -> bool:
+        """Whether the broker may have the member to whose request it replied UNKNOWN_MEMBER_ID.
+
+        Kafka replies so to an instance id that no member uses, even if the member id is right. It also does so if a
+        member id that it has issued is used before the join (`ClassicGroup.validateMember`), and keeps the id.
+        """
+        member = self.members.get(event.member_id) or self.overdue.get(event.member_id)
+        if member is None:
+            return event.member_id in self.pending and not event.is_join
+        return event.instance_id is not None and event.instance_id != member.instance_id
 
     # Look-ups.
 

@@ -15,6 +15,7 @@ from group_sidecar.coordinator.model.events import (
     RebalanceSeen,
     member_seen,
 )
+from group_sidecar.coordinator.model.views import GroupKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +66,20 @@ def not_coordinator_events(exchange: Exchange, group: str, error_code: int) -> I
 
 
 def error_events(
-    exchange: Exchange, group: str, member_id: str, generation: int, error_code: int, *, is_heartbeat: bool = False
+    exchange: Exchange,
+    group: str,
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    error_code: int,
+    *,
+    protocol: GroupKind | None = GroupKind.CLASSIC,
+    is_heartbeat: bool = False,
 ) -> Iterable[Event]:
     """Yields the events of an error that any member's request may get.
 
-    `is_heartbeat` is whether the request was a heartbeat.
+    `protocol` is the kind of group whose members send such requests; None for members of all kinds. `is_heartbeat` is
+    whether the request was a Heartbeat.
     """
     if error_code == ErrorCode.REBALANCE_IN_PROGRESS:
         yield RebalanceSeen(
@@ -80,7 +90,9 @@ def error_events(
             is_heartbeat=is_heartbeat,
         )
     elif error_code == ErrorCode.UNKNOWN_MEMBER_ID:
-        yield MemberUnknown(group_id=group, sent_at=exchange.sent_at, member_id=member_id)
+        yield MemberUnknown(
+            group_id=group, sent_at=exchange.sent_at, member_id=member_id, instance_id=instance_id, protocol=protocol
+        )
     yield from not_coordinator_events(exchange, group, error_code)
 
 

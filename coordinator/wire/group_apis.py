@@ -42,7 +42,7 @@ from group_sidecar.coordinator.model.events import (
     ReplyLost,
     Synced,
 )
-from group_sidecar.coordinator.model.views import GroupState
+from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.wire.exchange import Exchange, error_events, member_seen_event, not_coordinator_events
 
 MEMBER_ID_REQUIRED_SINCE = 4
@@ -113,7 +113,13 @@ def join(exchange: Exchange, request: JoinGroupRequest, reply: JoinGroupResponse
         refused = reply.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED  # With this error, Kafka removes the member.
         if request.member_id and (refused or reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID):
             yield MemberUnknown(
-                group_id=group, sent_at=exchange.sent_at, member_id=request.member_id, group_is_full=refused
+                group_id=group,
+                sent_at=exchange.sent_at,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                protocol=GroupKind.CLASSIC,
+                is_join=True,
+                group_is_full=refused,
             )
         yield from not_coordinator_events(exchange, group, reply.error_code)
 
@@ -133,17 +139,24 @@ def sync(exchange: Exchange, request: SyncGroupRequest, reply: SyncGroupResponse
             assignment=reply.assignment,
             assignments={a.member_id: a.assignment for a in request.assignments},
         )
-    yield from error_events(exchange, request.group_id, request.member_id, request.generation_id, reply.error_code)
+    yield from error_events(
+        exchange,
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        reply.error_code,
+    )
 
 
 def heartbeat(
     exchange: Exchange, request: HeartbeatRequest, reply: HeartbeatResponse, now: float
 ) -> Iterable[AnyEvent]:
     """Returns the events of a Heartbeat reply."""
-    group, member, generation = request.group_id, request.member_id, request.generation_id
+    group, member, instance = request.group_id, request.member_id, request.group_instance_id
     if reply.error_code == NONE:
-        return (member_seen_event(exchange, group, member, request.group_instance_id, generation, True),)
-    return error_events(exchange, group, member, generation, reply.error_code, is_heartbeat=True)
+        return (member_seen_event(exchange, group, member, instance, request.generation_id, True),)
+    return error_events(exchange, group, member, instance, request.generation_id, reply.error_code, is_heartbeat=True)
 
 
 def leave(exchange: Exchange, request: LeaveGroupRequest, reply: LeaveGroupResponse, now: float) -> Iterable[AnyEvent]:
@@ -167,9 +180,15 @@ def leave(exchange: Exchange, request: LeaveGroupRequest, reply: LeaveGroupRespo
             client_host=exchange.client_host,
             removed=exchange.removing,
         )
-    for member, _, error in outcomes:
+    for member, instance, error in outcomes:
         if error == ErrorCode.UNKNOWN_MEMBER_ID and member:
-            yield MemberUnknown(group_id=group, sent_at=exchange.sent_at, member_id=member)
+            yield MemberUnknown(
+                group_id=group,
+                sent_at=exchange.sent_at,
+                member_id=member,
+                instance_id=instance,
+                protocol=GroupKind.CLASSIC,
+            )
     yield from not_coordinator_events(exchange, group, reply.error_code)
 
 
@@ -231,7 +250,15 @@ def consumer_heartbeat(
             content_hash=_content_hash(exchange, request, reply) if may_change_group else None,
         )
     else:
-        yield from error_events(exchange, group, member, request.member_epoch, reply.error_code)
+        yield from error_events(
+            exchange,
+            group,
+            member,
+            request.instance_id,
+            request.member_epoch,
+            reply.error_code,
+            protocol=GroupKind.CONSUMER,
+        )
 
 
 def consumer_leaving(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> LeaveSent:

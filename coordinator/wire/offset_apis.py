@@ -42,6 +42,8 @@ LATEST = -1
 """The timestamp by which a ListOffsets request asks for the end of a log."""
 KAFKA_STORAGE_SINCE = 1
 """The version of OffsetCommit and OffsetFetch from which offsets are kept in Kafka instead of ZooKeeper."""
+BROKERS_RETENTION = -1
+"""The retention in an OffsetCommit that stands for the broker's own retention. Other negative times are in the past."""
 LEADER_EPOCH_SINCE = 5
 """The OffsetFetch version from which a reply contains leader epochs (KIP-320)."""
 MANY_GROUPS_SINCE = 8
@@ -70,15 +72,16 @@ def commit(
             offsets=stored,
             refused=tuple(sorted(refused.items())),
             unresolved=unresolved,
-            broker_retention=request.retention_time_ms < 0,
+            broker_retention=request.retention_time_ms == BROKERS_RETENTION,
         )
-    if request.member_id and generation >= 0 and (stored or unresolved):
-        yield member_seen_event(exchange, group, request.member_id, request.group_instance_id, generation, False)
+    member, instance = request.member_id, request.group_instance_id
+    if member and generation >= 0 and (stored or unresolved):
+        yield member_seen_event(exchange, group, member, instance, generation, False)
     # In reply to a commit, REBALANCE_IN_PROGRESS does not show a new rebalance. The broker accepts commits while it
     # prepares a rebalance, and returns this error while it completes one.
     for code in refused:
         if code != ErrorCode.REBALANCE_IN_PROGRESS:
-            yield from error_events(exchange, group, request.member_id, generation, code)
+            yield from error_events(exchange, group, member, instance, generation, code, protocol=None)
 
 
 def _outcomes(reply: OffsetCommitResponse | TxnOffsetCommitResponse) -> Mapping[str | UUID, Mapping[int, int]]:

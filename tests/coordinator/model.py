@@ -241,9 +241,10 @@ class Broker:
     ) -> ErrorCode:
         if group is None or group.state == EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if instance_id and (static := group.static(instance_id)) is not None and static.member_id != member_id:
+        static = group.static(instance_id) if instance_id else None
+        if static is not None and static.member_id != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
-        if member_id not in group.members:
+        if member_id not in group.members or (instance_id and static is None):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if generation == group.generation else ErrorCode.ILLEGAL_GENERATION
 
@@ -303,7 +304,8 @@ class Broker:
             member_id = static.member_id
         if static is not None and static.member_id != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
-        if member_id not in group.members and member_id not in group.pending:
+        no_such_instance = instance_id is not None and static is None and member_id in group.members
+        if no_such_instance or (member_id not in group.members and member_id not in group.pending):
             return ErrorCode.UNKNOWN_MEMBER_ID
         self._remove(group, member_id)
         return ErrorCode.NONE

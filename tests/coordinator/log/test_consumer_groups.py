@@ -134,6 +134,15 @@ def test_unknown_member_is_removed() -> None:
     assert copy.view().state is GroupState.EMPTY
 
 
+@pytest.mark.parametrize("fields", [{"instance_id": "no such instance"}, {"protocol": GroupKind.CLASSIC}])
+def test_error_of_odd_request_removes_no_member(fields: dict[str, Any]) -> None:
+    """UNKNOWN_MEMBER_ID in reply to a wrong instance id, or to a request of the other protocol, removes no member."""
+    copy = Copy()
+    copy.beat("a")
+    assert copy.say(MemberUnknown, member_id="a", **fields) == []
+    assert copy.members() == {"a"}
+
+
 def test_classic_group_upgrades_to_consumer() -> None:
     """A consumer heartbeat turns a classic group into a consumer group that keeps its classic member."""
     copy = Copy()

@@ -325,6 +325,38 @@ def test_admin_removes_static_member(world: World) -> None:
     assert seen(world).state is GroupState.PREPARING_REBALANCE
 
 
+@pytest.mark.parametrize("request_name", ["heartbeat", "sync", "leave", "commit"])
+def test_wrong_instance_id_removes_no_member(world: World, request_name: str) -> None:
+    """A member stays when the broker replies UNKNOWN_MEMBER_ID, because a request has a wrong instance id."""
+    member, other = (Client(world, name, "g") for name in "ab")
+    stable(world, member, other)
+    impostor = Client(world, "c", "g", "no such instance", member_id=member.member_id, generation=member.generation)
+    getattr(impostor, request_name)(*((0, 5) if request_name == "commit" else ()))
+    world.settle()
+    assert names(world) == {member.member_id: "a", other.member_id: "b"}
+    assert (seen(world).state, seen(world).fallback_reason) == (GroupState.STABLE, None)
+
+
+@pytest.mark.parametrize("request_name", ["heartbeat", "sync", "commit"])
+def test_issued_id_stays_until_its_join(world: World, request_name: str) -> None:
+    """An issued member id stays when the broker replies UNKNOWN_MEMBER_ID to a request before the join.
+
+    A join with this id then counts for a size limit.
+    """
+    member, new = (Client(world, name, "g") for name in "ab")
+    stable(world, member)
+    new.join()
+    world.settle()
+    issued_id = new.member_id
+    getattr(new, request_name)(*((0, 5) if request_name == "commit" else ()))
+    world.settle()
+    new.member_id = issued_id
+    new.join()
+    world.handle(new.connection)
+    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
+    assert (occupancy.state, occupancy.parked, occupancy.certain) == (GroupState.PREPARING_REBALANCE, 1, True)
+
+
 def test_recreated_group_restarts_generations(world: World) -> None:
     """A group that was removed and recreated counts its generations from 1 and has the right members."""
     first, second, other = (Client(world, name, "g", i) for name, i in (("a", "i"), ("b", "i"), ("c", None)))

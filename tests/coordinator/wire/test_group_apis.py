@@ -62,7 +62,7 @@ from group_sidecar.coordinator.model.events import (
     ReplyLost,
     Synced,
 )
-from group_sidecar.coordinator.model.views import GroupState
+from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
 
@@ -81,6 +81,13 @@ def events_of(request: Struct, reply: Struct, version: int, **more: Any) -> Sequ
 
 def lost(request: Struct, version: int) -> Sequence[AnyEvent]:
     return exchange_events.lost_reply_events(exchange(request, version))
+
+
+def unknown(member_id: str, instance_id: str | None) -> MemberUnknown:
+    """Returns the event of a request of a classic member to which the broker replied UNKNOWN_MEMBER_ID."""
+    return MemberUnknown(
+        group_id="g", sent_at=SENT, member_id=member_id, instance_id=instance_id, protocol=GroupKind.CLASSIC
+    )
 
 
 def kinds(events: Sequence[AnyEvent]) -> list[type]:
@@ -259,7 +266,7 @@ BEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="m", group_inst
     ("error", "events"),
     [
         (27, [RebalanceSeen(group_id="g", sent_at=SENT, member_id="m", generation=3, is_heartbeat=False)]),
-        (25, [MemberUnknown(group_id="g", sent_at=SENT, member_id="m")]),
+        (25, [unknown("m", None)]),
         (16, [NotCoordinatorReplied(group_id="g", sent_at=SENT)]),
         (82, []),
         (22, []),
@@ -289,7 +296,7 @@ def test_sync_fails(error: int, events: list[AnyEvent]) -> None:
             ],
         ),
         (27, [RebalanceSeen(group_id="g", sent_at=SENT, member_id="m", generation=3, is_heartbeat=True)]),
-        (25, [MemberUnknown(group_id="g", sent_at=SENT, member_id="m")]),
+        (25, [unknown("m", "i")]),
         (16, [NotCoordinatorReplied(group_id="g", sent_at=SENT)]),
         (82, []),
         (22, []),
@@ -316,7 +323,7 @@ def outcome(member_id: str, instance_id: str | None, error: int) -> MemberRespon
     ("error", "events"),
     [
         (0, [MembersLeft(group_id="g", sent_at=SENT, members=(("m", None),), reasons=("",), **WHO)]),
-        (25, [MemberUnknown(group_id="g", sent_at=SENT, member_id="m")]),
+        (25, [unknown("m", None)]),
         (16, [NotCoordinatorReplied(group_id="g", sent_at=SENT)]),
         (15, []),
     ],
@@ -335,7 +342,7 @@ def test_leave_since_v3(version: int) -> None:
     outcomes = (outcome("a", None, 0), outcome("b", None, 25), outcome("", "i", 0))
     assert events_of(request, LeaveGroupResponse(error_code=0, members=outcomes), version) == [
         MembersLeft(group_id="g", sent_at=SENT, members=(("a", None), ("", "i")), reasons=("", ""), **WHO),
-        MemberUnknown(group_id="g", sent_at=SENT, member_id="b"),
+        unknown("b", None),
     ]
 
 

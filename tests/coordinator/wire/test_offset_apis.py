@@ -193,7 +193,7 @@ def test_empty_commit_makes_no_event() -> None:
     assert events_of(commit(), OffsetCommitResponse(topics=()), 7) == []
 
 
-@pytest.mark.parametrize(("retention", "lasting"), [(-1, True), (0, False), (60_000, False)])
+@pytest.mark.parametrize(("retention", "lasting"), [(-1, True), (-7, False), (0, False), (60_000, False)])
 def test_commit_with_own_retention(retention: int, lasting: bool) -> None:
     """A commit with its own retention time is marked as not using the broker's retention."""
     assert events_of(commit(0, retention_time_ms=retention), committed(p0=0), 3) == [
