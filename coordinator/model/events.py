@@ -234,12 +234,14 @@ class OffsetsStored(Event):
             not known.
         broker_retention: whether the broker's own setting decides how long the offsets are kept. A client may decide
             it in OffsetCommit v2-4.
+        refused_client: the client of the commit; None unless a partition was refused.
     """
 
     offsets: Mapping[TopicPartition, CommittedOffset]
     refused: tuple[tuple[int, int], ...] = ()
     unresolved: int = 0
     broker_retention: bool = True
+    refused_client: MemberInfo | None = None
 
 
 offsets_stored = fast_constructor(OffsetsStored)

@@ -49,6 +49,18 @@ DONE = {"what": "rebalance_completed", "generation": 7, "members": 3}
             "Commit refused: UNKNOWN_MEMBER_ID for 1 partition; 2 partitions accepted",
         ),
         (
+            {
+                "at": "2026-01-01T00:00:30.000Z",
+                "what": "offsets_committed",
+                "accepted": 0,
+                "refused": [{"error": "ILLEGAL_GENERATION", "partitions": 36}],
+                "by": WHO,
+                "count": 12,
+                "first_at": "2026-01-01T00:00:00.000Z",
+            },
+            "orders-1 at 10.0.0.7 could not commit 12 times in 30 s: ILLEGAL_GENERATION for 36 partitions",
+        ),
+        (
             {"what": "client_refused", **WHO, "policy": "p", "error": "GROUP_MAX_SIZE_REACHED", "size": 9, "limit": 8},
             "orders-1 at 10.0.0.7 was refused with GROUP_MAX_SIZE_REACHED by p, 9 of 8",
         ),
