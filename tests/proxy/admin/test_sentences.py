@@ -1,5 +1,6 @@
 """The sentences about the events of a group."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,3 +150,11 @@ def test_age_text(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("number", "text"), [(1536, "1.5 KiB"), (1 << 20, "1 MiB"), (5 << 40, "5,120 GiB")])
 def test_sizes(number: int, text: str) -> None:
     assert sentences.size(number) == text
+
+
+@pytest.mark.parametrize("how", Departure)
+def test_departures_are_documented(how: Departure) -> None:
+    """The operations page explains each departure by the text of the timeline."""
+    sentence = sentences.plain(sentences.event({"what": "member_gone", **WHO, "how": how, "said": ""}))
+    text = sentence.removeprefix("orders-1 at 10.0.0.7 ")
+    assert f"| {text} | `{how}` |" in Path("docs/operations.md").read_text("utf-8")
