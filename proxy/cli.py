@@ -109,11 +109,14 @@ def run(
         # The other modules are imported now, because clients can already connect and wait in the kernel. The imports
         # make no garbage, so the collector is off meanwhile.
         gc.disable()
-        from group_sidecar.proxy.runtime.logging import configure_logging
+        from group_sidecar.proxy.config.environment import unused_variables
+        from group_sidecar.proxy.runtime.logging import configure_logging, log
         from group_sidecar.proxy.sidecar_process import run_until_signalled
 
         gc.enable()
         configure_logging(settings.log.format, settings.log.level)
+        for name, reason in unused_variables(os.environ):
+            log.warning("an environment variable looks like a setting", variable=name, reason=reason)
         run_until_signalled(settings, read, ports, predecessor)
     except ListenError as error:
         raise _failed([str(error)], FAILED_STATUS) from None  # A restart may help: the address may be free later.

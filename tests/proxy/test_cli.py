@@ -245,6 +245,18 @@ def logged(process: subprocess.Popen[str]) -> dict[str, Any]:
             return line
 
 
+def test_unused_variable_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that looks like a setting is logged before the sidecar has started."""
+    monkeypatch.setenv("GROUP_SIDECAR_LIMITS_CONNECTIONS", "5")
+    command = (*COMMAND, "run", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", "--log-format", "json")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = json.loads(process.stderr.readline())
+        process.terminate()
+    assert (line["level"], line["variable"]) == ("warning", "GROUP_SIDECAR_LIMITS_CONNECTIONS")
+    assert line["reason"] == "is not used; did you mean GROUP_SIDECAR__LIMITS__CONNECTIONS?"
+
+
 def test_sighup_without_file_logs_warning() -> None:
     """SIGHUP without --config logs a warning, and the sidecar keeps running."""
     with running("--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1") as process:
