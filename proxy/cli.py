@@ -125,11 +125,13 @@ def run(
 @app.command()
 def check_config(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
-    connect: Annotated[bool, typer.Option("--connect", help="Also try the connections to the broker.")] = False,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Also try the broker, the addresses and the folder.")
+    ] = False,
 ) -> None:
     """Check a configuration file, together with the environment, and the files and addresses that the settings name.
 
-    Exit codes: 0; 1 if a connection of --connect fails; 2 if the settings have a fault. Warnings leave the code at 0.
+    Exit codes: 0; 1 if a trial of --connect fails; 2 if the settings have a fault. Warnings leave the code at 0.
     """
     settings = _load(file, {})
 
@@ -142,17 +144,21 @@ def check_config(
     if faults := [str(finding) for finding in findings if finding.is_fault]:
         raise _failed(faults)
     if connect:
-        _try_connections(settings)
+        _try(settings)
     typer.echo(f"{file}: ok")
 
 
-def _try_connections(settings: "Config") -> None:
-    """Prints a line for each connection to the broker. Raises typer.Exit if one fails."""
+def _try(settings: "Config") -> None:
+    """Prints a line for each of the sidecar's addresses, for its folder, and for each connection to the broker.
+
+    Raises typer.Exit if one of them fails.
+    """
     import trio
 
     from group_sidecar.proxy.checks.connections import try_connections
+    from group_sidecar.proxy.checks.host import try_host
 
-    results = trio.run(try_connections, settings)
+    results = [*try_host(settings), *trio.run(try_connections, settings)]
     for result in results:
         typer.echo(str(result) if result.succeeded else f"{PROGRAM}: {result}", err=not result.succeeded)
     if not all(result.succeeded for result in results):

@@ -192,12 +192,13 @@ def test_check_config_connects(
         assert call(monkeypatch, "check-config", str(file), "--connect") == 0
         answered = f"{address} answers (Kafka ApiVersions 0-5)"
         shown = capsys.readouterr()
-        lines = [f"upstream: {answered}", f"own_connection: {answered}", f"{file}: ok"]
+        lines = ["listen: the sidecar can listen on 127.0.0.1:0"]
+        lines += [f"upstream: {answered}", f"own_connection: {answered}", f"{file}: ok"]
         assert (shown.out.splitlines(), shown.err) == (lines, "")
         file.write_text(f"{{listen: '127.0.0.1:0', upstream: '{address}', own_connection: {{address: '127.0.0.1:1'}}}}")
         assert call(monkeypatch, "check-config", str(file), "--connect") == 1
     shown = capsys.readouterr()
-    assert shown.out.splitlines() == lines[:1]
+    assert shown.out.splitlines() == lines[:2]
     assert shown.err == "group-sidecar: own_connection: 127.0.0.1:1 cannot be reached: Connection refused\n"
 
 
