@@ -78,9 +78,13 @@ class JoiningMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSent(Event):
-    """A join was sent to the broker and has no reply yet."""
+    """A join was sent to the broker and has no reply yet.
+
+    `has_issued_id`: whether the copy saw the broker issue the member id. The rule of the event sets it.
+    """
 
     joining: JoiningMember
+    has_issued_id: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
