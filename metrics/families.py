@@ -39,7 +39,9 @@ REBALANCES = _counter(
     "rebalances_total", "Completed rebalances, by reason (Kafka: group-completed-rebalance-count).", "reason"
 )
 REBALANCES_STARTED = _counter(
-    "rebalances_started_total", "Times that a group entered PreparingRebalance, by reason.", "reason"
+    "rebalances_started_total",
+    "Times that a group entered PreparingRebalance, by the reason that was known then.",
+    "reason",
 )
 REBALANCE_DURATION = _histogram(
     "rebalance_duration_seconds",

@@ -1,10 +1,10 @@
 """The flight recorder: keeps the latest facts of each group in bounded memory.
 
 The recorder keeps three kinds of facts separately: changes of the group, commits that the broker refused, and refusals
-by policies (see `refusal_totals`). Otherwise a client that is refused in a loop would evict the group's rebalances. For
-the same reason, refusals and refused commits are evicted first if they take more than `MAX_REFUSED_SHARE` of the
-memory, and accepted commits are not kept. The recorder remembers the time of the newest evicted fact, so that a reader
-knows from when on a timeline is complete.
+by policies. `refusal_totals` sums up the last two kinds. Otherwise a client that is refused in a loop would evict the
+group's rebalances. For the same reason, refusals and refused commits are evicted first if they take more than
+`MAX_REFUSED_SHARE` of the memory, and accepted commits are not kept. The recorder remembers the time of the newest
+evicted fact, so that a reader knows from when on a timeline is complete.
 """
 
 import re
@@ -35,7 +35,7 @@ from group_sidecar.metrics.records import timestamp
 from group_sidecar.metrics.refusal_totals import GroupRefusals, RefusalRun
 
 MAX_FACTS_PER_GROUP = 200
-"""Maximum number of changes, and of refused commits, that are kept for one group."""
+"""Maximum number of changes that are kept for one group."""
 MAX_REFUSED_SHARE = 0.25
 """Share of `max_bytes` that refusals and refused commits together may take if changes need the memory."""
 
@@ -127,7 +127,7 @@ class FlightRecorder:
         group_facts = kind_facts.groups.get(fact.group_id)
         if group_facts is None:
             group_facts = kind_facts.groups[fact.group_id] = (
-                GroupRefusals() if kind is FactKind.REFUSALS else _GroupFacts()
+                _GroupFacts() if kind is FactKind.CHANGES else GroupRefusals()
             )
             group_facts.forgotten_at = kind_facts.forgotten_at
             kind_facts.held_bytes += GROUP_BYTES
@@ -240,13 +240,14 @@ def timeline_entry(kept: Fact | RefusalRun) -> Cells:
             cells = {"reason": fact.reason, **cells}
         case ClientRefused():
             cells["error"] = error_name(fact.error_code)
-            cells["count"] = run.count if run else 1
-            cells["first_at"] = timestamp(run.first_at if run else fact.at)
             what = what if fact.enforced else "client_audited"
         case OffsetsCommitted():
             cells["refused"] = [
                 {"error_code": code, "error": error_name(code), "partitions": count} for code, count in fact.refused
             ]
+    if isinstance(fact, ClientRefused | OffsetsCommitted):
+        cells["count"] = run.count if run else 1
+        cells["first_at"] = timestamp(run.first_at if run else fact.at)
     return {"at": timestamp(fact.at), "what": what, **cells}
 
 

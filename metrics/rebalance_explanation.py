@@ -25,7 +25,11 @@ _NAMED = ("client_id", "client_host", "instance_id", "principal")
 
 
 def why(
-    cells: Iterable[Cells], since: float, until: float, forgotten: Mapping[str, str | None] = MappingProxyType({})
+    cells: Iterable[Cells],
+    since: float,
+    until: float,
+    forgotten: Mapping[str, str | None] = MappingProxyType({}),
+    format_time: Callable[[str], str] = str,
 ) -> dict[str, object]:
     """Sums up the rebalances of a group's timeline that were completed between two moments.
 
@@ -34,6 +38,7 @@ def why(
         since: start in seconds since the epoch, inclusive.
         until: end in seconds since the epoch, inclusive.
         forgotten: the result of `FlightRecorder.forgotten`.
+        format_time: formats a time in the summary, which is in ISO 8601. By default it stays as it is.
 
     Returns:
         since, until (ISO 8601), rebalances, summary, causes (the most frequent first: cause, reason, count, by, said,
@@ -51,9 +56,11 @@ def why(
     seconds = [float(cell["duration_seconds"]) for cell in completed]
     slow = [cell["slowest"] for cell in completed if cell["slowest"]]
     least = [figure for figure, kind in _FORGOTTEN.items() if (forgotten.get(kind) or "") >= begin]
-    kept_since = forgotten.get("changes") if "rebalances" in least else None
-    if "refusals" not in least and any(_first_refused_at(run) < begin for run in runs):
-        least.append("refusals")
+    kept_since = format_time(str(forgotten.get("changes"))) if "rebalances" in least else None
+    failed = [cell for cell in in_span if cell["what"] == "offsets_committed"]
+    for figure, of_figure in (("refusals", runs), ("failed_commits", failed)):
+        if figure not in least and any(_first_refused_at(run) < begin for run in of_figure):
+            least.append(figure)
     return {
         "since": begin,
         "until": end,
@@ -65,7 +72,7 @@ def why(
         "slowest": max(slow, key=lambda joiner: float(joiner["seconds"]), default=None),
         "refusals": sum(_refusals_since(run, begin) for run in runs),
         "refused": _refused(runs, begin),
-        "failed_commits": sum(_failed(cell) for cell in in_span if cell["what"] == "offsets_committed"),
+        "failed_commits": sum(_failed(cell, begin) for cell in failed),
         "at_least": least,
     }
 
@@ -102,8 +109,9 @@ def _refused(runs: Iterable[Cells], begin: str) -> list[dict[str, object]]:
     return sorted(found.values(), key=lambda each: -int(each["count"]))
 
 
-def _failed(cell: Cells) -> int:
-    return sum(refused["partitions"] for refused in cell["refused"])
+def _failed(cell: Cells, begin: str) -> int:
+    """Returns how many partitions of a run were not committed at `begin` or later, or 1 if the run began earlier."""
+    return sum(refused["partitions"] for refused in cell["refused"]) if _first_refused_at(cell) >= begin else 1
 
 
 @dataclass

@@ -116,11 +116,14 @@ def _open_ports_and_run(settings: "Config", read: "Callable[[], Config] | None")
         # The other modules are imported now, because clients can already connect and wait in the kernel. The imports
         # make no garbage, so the collector is off meanwhile.
         gc.disable()
-        from group_sidecar.proxy.runtime.logging import configure_logging
+        from group_sidecar.proxy.config.environment import unused_variables
+        from group_sidecar.proxy.runtime.logging import configure_logging, log
         from group_sidecar.proxy.sidecar_process import run_until_signalled
 
         gc.enable()
         configure_logging(settings.log.format, settings.log.level)
+        for name, reason in unused_variables(os.environ):
+            log.warning("an environment variable looks like a setting", variable=name, reason=reason)
         run_until_signalled(settings, read, ports, predecessor)
     except ListenError as error:
         raise _failed([str(error)], FAILED_STATUS) from None  # A restart may help: the address may be free later.
@@ -129,11 +132,13 @@ def _open_ports_and_run(settings: "Config", read: "Callable[[], Config] | None")
 @app.command()
 def check_config(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
-    connect: Annotated[bool, typer.Option("--connect", help="Also try the connections to the broker.")] = False,
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Also try the broker, the addresses and the folder.")
+    ] = False,
 ) -> None:
     """Check a configuration file, together with the environment, and the files and addresses that the settings name.
 
-    Exit codes: 0; 1 if a connection of --connect fails; 2 if the settings have a fault. Warnings leave the code at 0.
+    Exit codes: 0; 1 if a trial of --connect fails; 2 if the settings have a fault. Warnings leave the code at 0.
     """
     settings = _load(file, {})
 
@@ -146,17 +151,21 @@ def check_config(
     if faults := [str(finding) for finding in findings if finding.is_fault]:
         raise _failed(faults)
     if connect:
-        _try_connections(settings)
+        _try(settings)
     typer.echo(f"{file}: ok")
 
 
-def _try_connections(settings: "Config") -> None:
-    """Prints a line for each connection to the broker. Raises typer.Exit if one fails."""
+def _try(settings: "Config") -> None:
+    """Prints a line for each of the sidecar's addresses, for its folder, and for each connection to the broker.
+
+    Raises typer.Exit if one of them fails.
+    """
     import trio
 
     from group_sidecar.proxy.checks.connections import try_connections
+    from group_sidecar.proxy.checks.host import try_host
 
-    results = trio.run(try_connections, settings)
+    results = [*try_host(settings), *trio.run(try_connections, settings)]
     for result in results:
         typer.echo(str(result) if result.succeeded else f"{PROGRAM}: {result}", err=not result.succeeded)
     if not all(result.succeeded for result in results):

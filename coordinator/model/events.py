@@ -78,9 +78,13 @@ class JoiningMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSent(Event):
-    """A join was sent to the broker and has no reply yet."""
+    """A join was sent to the broker and has no reply yet.
+
+    `has_issued_id`: whether the copy saw the broker issue the member id. The rule of the event sets it.
+    """
 
     joining: JoiningMember
+    has_issued_id: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,12 +247,14 @@ class OffsetsStored(Event):
             not known.
         broker_retention: whether the broker's own setting decides how long the offsets are kept. A client may decide
             it in OffsetCommit v2-4.
+        refused_client: the client of the commit; None unless a partition was refused.
     """
 
     offsets: Mapping[TopicPartition, CommittedOffset]
     refused: tuple[tuple[int, int], ...] = ()
     unresolved: int = 0
     broker_retention: bool = True
+    refused_client: MemberInfo | None = None
 
 
 offsets_stored = fast_constructor(OffsetsStored)

@@ -207,10 +207,12 @@ class OffsetsCommitted(Fact):
     Attributes:
         accepted: for how many partitions the broker accepted the offset.
         refused: pairs of an error code and the number of partitions that were refused with it.
+        by: the client of the commit; None unless a partition was refused.
     """
 
     accepted: int
     refused: tuple[tuple[int, int], ...] = ()
+    by: MemberInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,9 @@ _JAVA_REASONS = {
 }
 """The prefixes of the reasons that Java's ConsumerCoordinator gives, and the cause for each of them."""
 _COORDINATOR_ERRORS = ("notcoordinator", "coordinatornotavailable", "coordinatorloadinprogress")
+_ISSUED_ID_REASON = "need to re-join with the given member-id"
+"""The prefix of the reason that Java's AbstractCoordinator gives when it joins with an id that the broker just issued
+(KIP-394). The copy may have forgotten the id."""
 _ADMIN_REASON = "member was removed by an admin"
 """The prefix of the reason that Java's KafkaAdminClient gives."""
 _WEAK_CAUSES = frozenset({RebalanceCause.UNKNOWN, RebalanceCause.STATIC_REPLACED})
@@ -61,7 +64,7 @@ def find_cause(group: Group, now: float) -> CauseDetails:
             ((each.timeout_at(group.leader_term.began_at), each) for each in late.values()), key=itemgetter(0)
         )
         others = {*group.members, *group.overdue}.difference(late)
-        alone = not others  # If no other member is left, the group becomes Empty, so a join is the cause.
+        alone = not others  # If no other member is left, the group becomes Empty, so a join begins the rebalance.
         if not joins or not (alone or sent_at < timeout_at):
             return CauseDetails(cause=RebalanceCause.SESSION_EXPIRED, member=first.info)
     for member_id, leave in group.roster.pending_leaves.items():
@@ -108,11 +111,26 @@ def _joins_forcing_rebalance(group: Group) -> Iterator[JoinSent]:
 def _cause_of_join(group: Group, sent: JoinSent, static: StaticMembers | None) -> CauseDetails:
     """Returns why a join forces a rebalance. `static` may have the static members, for a faster search."""
     joining = sent.joining
+    if (found := cause_of_return(group, joining, sent.sent_at)) is not None:
+        return found
     member = group.members.get(joining.member_id) or group.overdue.get(joining.member_id)
-    cause = _cause_of_new_member(group, joining, static) if member is None else _cause_of_rejoin(group, member, joining)
+    cause = _cause_of_new_member(group, sent, static) if member is None else _cause_of_rejoin(group, member, joining)
     member_info = joining.member_info(joining.member_id)
     found = CauseDetails(cause=cause, member=member_info, reason=joining.reason, token=joining.token, at=sent.sent_at)
     return adjust_for_coordinator_move(group, found, sent.sent_at) if group.leader_term.moved else found
+
+
+def cause_of_return(group: Group, joining: JoiningMember, sent_at: float) -> CauseDetails | None:
+    """Returns the cause of a join with which a client comes back after its member's session has expired, else None.
+
+    If the sessions of all members have expired, the group becomes Empty. Then only such a join begins a rebalance.
+    """
+    if joining.member_id in group.members or joining.member_id in group.overdue:
+        return None
+    expired = group.rebalances.expired_clients.find(joining.client_id, joining.client_host, sent_at)
+    if expired is None:
+        return None
+    return CauseDetails(cause=RebalanceCause.SESSION_EXPIRED, member=expired, token=joining.token, at=sent_at)
 
 
 def adjust_for_coordinator_move(group: Group, found: CauseDetails, now: float) -> CauseDetails:
@@ -124,11 +142,13 @@ def adjust_for_coordinator_move(group: Group, found: CauseDetails, now: float) -
     return replace(found, cause=RebalanceCause.COORDINATOR_MOVED if group.leader_term.moved else RebalanceCause.UNKNOWN)
 
 
-def _cause_of_new_member(group: Group, joining: JoiningMember, static: StaticMembers | None) -> RebalanceCause:
+def _cause_of_new_member(group: Group, sent: JoinSent, static: StaticMembers | None) -> RebalanceCause:
+    joining = sent.joining
     if group.roster.predecessor(joining.instance_id, joining.member_id, static) is not None:
         return RebalanceCause.STATIC_REPLACED
     empty = group.state in SETTLED and group.state is not STABLE and group.incomplete_reason is None
-    if not joining.member_id or joining.member_id in group.pending or empty:
+    issued = sent.has_issued_id or joining.member_id in group.pending or joining.reason.startswith(_ISSUED_ID_REASON)
+    if not joining.member_id or issued or empty:
         return RebalanceCause.NEW_MEMBER
     return _cause_in_reason(joining.reason)  # The broker knew the member before this sidecar did.
 

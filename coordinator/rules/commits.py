@@ -71,7 +71,8 @@ class OffsetRules:
             if not event.broker_retention:
                 offsets.leave_to_broker(FallbackReason.STALE)
             self._cache.update_offset_counts(event.group_id, now)
-        return [OffsetsCommitted(group_id=event.group_id, at=now, accepted=accepted, refused=event.refused)]
+        refused, client = event.refused, event.refused_client
+        return [OffsetsCommitted(group_id=event.group_id, at=now, accepted=accepted, refused=refused, by=client)]
 
     def _explain(self, event: OffsetsStored | OffsetsPending) -> None:
         """Notes that these commits passed through the sidecar, so that their records do not count as bypasses."""

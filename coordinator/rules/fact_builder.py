@@ -36,6 +36,8 @@ def member_gone_facts(
     """
     left = [member for member in members if not member.is_reported_gone]
     facts = [_gone_fact(group, member, departure, now, reason) for member in left if member.client_host]
+    if departure is Departure.EXPIRED:
+        group.rebalances.expired_clients.note(left)
     if departure is not Departure.FENCED:
         group.rebalances.count_left(left)
     return facts
@@ -80,6 +82,7 @@ def member_returned_facts(group: Group, members: Iterable[Member], now: float) -
 
 def _joined_fact(group: Group, member: Member, now: float, reason: str) -> Fact:
     member.note_report(gone=False)
+    group.rebalances.expired_clients.note_joined(member)
     return MemberJoined(
         group_id=group.group_id,
         at=now,

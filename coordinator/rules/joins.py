@@ -1,6 +1,7 @@
 """The rules of JoinGroup: how a sent, accepted, rejected or lost join changes a group, and which facts follow."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.model.events import (
@@ -15,7 +16,12 @@ from group_sidecar.coordinator.model.events import (
 )
 from group_sidecar.coordinator.model.facts import Departure, Fact, RebalanceCause
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
-from group_sidecar.coordinator.rules.causes import cause_of_departure, departure_of_missing, silence_is_conclusive
+from group_sidecar.coordinator.rules.causes import (
+    cause_of_departure,
+    cause_of_return,
+    departure_of_missing,
+    silence_is_conclusive,
+)
 from group_sidecar.coordinator.rules.fact_builder import (
     begin_rebalance,
     member_gone_facts,
@@ -48,8 +54,12 @@ _STATES_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
 
 
 def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
-    """Counts a join without a reply towards the size of the group."""
-    group.pending_joins.add_join(event)
+    """Counts a join without a reply towards the size of the group.
+
+    The join keeps whether its member id was issued, because the copy may drop the group and with it all issued ids.
+    """
+    issued = event.joining.member_id in group.pending
+    group.pending_joins.add_join(replace(event, has_issued_id=True) if issued else event)
     return []
 
 
@@ -112,7 +122,7 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         return _add_member(group, event, now)
     facts: list[Fact] = []
     if event.generation != group.generation or group.state in _STATES_WITHOUT_MEMBERS or _is_recreated(group, event):
-        facts += begin_rebalance(group, now, _cause_of_immediate_join(event))
+        facts += begin_rebalance(group, now, _cause_of_immediate_join(group, event))
         group.start_generation(event, now)
         group.rebalances.joins_complete(group.joins.values())
     group.pending_joins.remove_join(event.joining.token)
@@ -129,12 +139,12 @@ def _is_recreated(group: Group, event: JoinAccepted) -> bool:
     return not group.members and not group.overdue and event.sent_at > group.generation_at
 
 
-def _cause_of_immediate_join(event: JoinAccepted) -> CauseDetails | None:
+def _cause_of_immediate_join(group: Group, event: JoinAccepted) -> CauseDetails | None:
     """Returns the cause if the broker accepted a new member without first issuing an id; None otherwise (KIP-394)."""
     joining = event.joining
     if joining.will_park:
         return None
-    return CauseDetails(
+    return cause_of_return(group, joining, event.sent_at) or CauseDetails(
         cause=RebalanceCause.NEW_MEMBER, member=joining.member_info(event.member_id), reason=joining.reason
     )
 

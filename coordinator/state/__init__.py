@@ -5,6 +5,7 @@
 - `logged_state`: the content of the log about a group, apart from its offsets
 - `roster`, `member`: the members of a group, and one of them
 - `rebalance`, `rebalance_tracking`: a rebalance in progress, and the counts that are kept until it ends
+- `expired_clients`: the clients that may come back after their members' sessions have expired
 - `group_offsets`, `committed_offsets`: the offsets of one group, from the log and from the wire
 - `group_cache`: all groups of one broker
 - `group_size`, `pending_joins`, `unlogged_members`: how many members count towards a group's size limit, with joins in

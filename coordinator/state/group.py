@@ -24,7 +24,7 @@ from group_sidecar.coordinator.model.events import (
     JoiningMember,
     JoinSent,
 )
-from group_sidecar.coordinator.model.states import COMPLETING_REBALANCE, STABLE
+from group_sidecar.coordinator.model.states import CLASSIC, COMPLETING_REBALANCE, STABLE
 from group_sidecar.coordinator.model.views import (
     CommittedOffset,
     ConsumerGroupView,
@@ -40,6 +40,7 @@ from group_sidecar.coordinator.model.views import (
 from group_sidecar.coordinator.state.bounded_ids import IssuedIds
 from group_sidecar.coordinator.state.client_hosts import with_clients
 from group_sidecar.coordinator.state.completeness import Completeness
+from group_sidecar.coordinator.state.expired_clients import ExpiredClients
 from group_sidecar.coordinator.state.lifecycle import Lifecycle
 from group_sidecar.coordinator.state.log_partitions import ALWAYS_LED, LeaderTerm
 from group_sidecar.coordinator.state.logged_state import LoggedState
@@ -287,6 +288,16 @@ class Group:
         self.pending_joins = before.pending_joins
         if before.metadata_omitted:
             self.completeness.drop_metadata()
+
+    def departed_clients(self) -> ExpiredClients:
+        """Returns the clients that may come back as new members, for the next `Group` object of the same group.
+
+        The broker may end the sessions of the current members while the copy has no state of the group.
+        """
+        departed = self.rebalances.expired_clients
+        if self.kind is CLASSIC:
+            departed.note(self.members.values())
+        return departed
 
     # Changes and doubts.
 

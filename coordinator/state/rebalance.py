@@ -57,6 +57,11 @@ class Rebalance:
     _last: MemberInfo | None = None
     _waiting: tuple[JoinSent, ...] = ()
 
+    @property
+    def is_return(self) -> bool:
+        """Whether the rebalance began when a client came back after its member's session had expired."""
+        return self.cause_details.cause is RebalanceCause.SESSION_EXPIRED and bool(self.cause_details.token)
+
     def begin_generation(self, joins: Iterable[JoinSent]) -> None:
         """Ends the join phase. `joins` are the joins without a reply. The broker replies to them one by one."""
         self.leader_join_seen, self._first_at, self._last_at, self._last = False, FOREVER, NEVER, None

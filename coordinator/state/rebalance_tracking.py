@@ -6,6 +6,7 @@
 from collections.abc import Container, Iterable, Mapping, Set
 
 from group_sidecar.coordinator.model.events import NEVER, JoinAccepted, JoinSent
+from group_sidecar.coordinator.state.expired_clients import ExpiredClients
 from group_sidecar.coordinator.state.member import Member
 from group_sidecar.coordinator.state.rebalance import CauseDetails, OwnedPartitions, Rebalance
 
@@ -23,6 +24,7 @@ class RebalanceTracking:
         previous_assignments: the assignments before the rebalance, by instance or member id; None without a rebalance,
             or if these assignments are not known.
         joined_since_rebalance, left_since_rebalance: ids of the members that joined and left since the last rebalance.
+        expired_clients: the clients that may come back after their members' sessions have expired.
     """
 
     def __init__(self) -> None:
@@ -32,6 +34,7 @@ class RebalanceTracking:
         self.previous_assignments: dict[str, bytes] | None = None
         self.joined_since_rebalance: Set[str] = NO_IDS
         self.left_since_rebalance: Set[str] = NO_IDS
+        self.expired_clients = ExpiredClients()
 
     # The rebalance in progress.
 
@@ -80,6 +83,7 @@ class RebalanceTracking:
     def stabilise(self, now: float, members: Container[str]) -> None:
         """Ends the rebalance, because the generation is stable. `members` are the members of the generation."""
         self.last_rebalance_at = now
+        self.expired_clients.rebalanced(by_return=self.rebalance is not None and self.rebalance.is_return)
         if self.rebalance is not None:
             self.rebalance.done_at = now
             self.rebalance.joined, self.rebalance.left = self.take_counts(members)
@@ -87,6 +91,7 @@ class RebalanceTracking:
     def finish(self, now: float) -> None:
         """Ends the rebalance of a KIP-848 group."""
         self.rebalance, self.last_rebalance_at = None, now
+        self.expired_clients.rebalanced(by_return=False)
 
     def drop(self) -> None:
         """Drops the rebalance without reporting it as completed."""
@@ -95,6 +100,10 @@ class RebalanceTracking:
     def abandon(self) -> None:
         """Drops the rebalance and the assignments before it."""
         self.rebalance, self.previous_assignments = None, None
+
+    def inherit_expired(self, expired_clients: ExpiredClients) -> None:
+        """Takes over the expired clients from the dropped state of the same group."""
+        self.expired_clients = expired_clients
 
     # Values that are kept until the rebalance ends.
 

@@ -35,6 +35,7 @@ from group_sidecar.coordinator.model.events import (
     TransactionEnded,
     offsets_stored,
 )
+from group_sidecar.coordinator.model.facts import MemberInfo
 from group_sidecar.coordinator.model.views import CommittedOffset, TopicPartition, committed_offset
 from group_sidecar.coordinator.wire.exchange import Exchange, error_events, member_seen_event, not_coordinator_events
 
@@ -73,6 +74,7 @@ def commit(
             refused=tuple(sorted(refused.items())),
             unresolved=unresolved,
             broker_retention=request.retention_time_ms == BROKERS_RETENTION,
+            refused_client=_client(exchange, request) if refused else None,
         )
     member, instance = request.member_id, request.group_instance_id
     if member and generation >= 0 and (stored or unresolved):
@@ -82,6 +84,17 @@ def commit(
     for code in refused:
         if code != ErrorCode.REBALANCE_IN_PROGRESS:
             yield from error_events(exchange, group, member, instance, generation, code, protocol=None)
+
+
+def _client(exchange: Exchange, request: OffsetCommitRequest) -> MemberInfo:
+    """Returns the client of a commit. Its member id is empty if the client commits without being a member."""
+    return MemberInfo(
+        member_id=request.member_id,
+        client_id=exchange.client_id,
+        client_host=exchange.client_host,
+        instance_id=request.group_instance_id,
+        principal=exchange.principal,
+    )
 
 
 def _outcomes(reply: OffsetCommitResponse | TxnOffsetCommitResponse) -> Mapping[str | UUID, Mapping[int, int]]:

@@ -155,7 +155,10 @@ def _moved(cell: Cell) -> Sentence:
 def _commits(cell: Cell) -> Sentence:
     errors = ", ".join(f"{of['error']} for {count(of['partitions'], 'partition')}" for of in cell["refused"])
     accepted = f"; {count(cell['accepted'], 'partition')} accepted" if cell.get("accepted") else ""
-    return (f"Commit refused: {errors}{accepted}",)
+    outcome = f"{_repetition(cell)}: {errors}{accepted}"
+    if cell.get("by") is None:  # An older sidecar does not report the client.
+        return (f"Commit refused{outcome}",)
+    return (*client(cell["by"]), f" could not commit{outcome}")
 
 
 def _refused(cell: Cell) -> Sentence:

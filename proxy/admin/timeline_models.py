@@ -140,12 +140,18 @@ class RefusedPartitions(Answer):
 
 
 class OffsetsCommitted(Event):
-    """A commit of which the broker refused at least one partition."""
+    """Commits of one client of which the broker refused at least one partition each, with the same errors."""
 
     what: Literal["offsets_committed"]
     accepted: int
     """The number of partitions whose commit the broker accepted."""
     refused: list[RefusedPartitions]
+    by: Who | None
+    """The client of the commits; null if it is not known."""
+    count: int
+    """The number of commits. The numbers of partitions are sums over these commits. `at` is the time of the last."""
+    first_at: Moment
+    """The time of the first commit."""
 
 
 class ClientRefused(Event):

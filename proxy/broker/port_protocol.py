@@ -31,17 +31,17 @@ class PortProtocol(StrEnum):
 async def protocol_of(address: Address) -> PortProtocol | None:
     """Returns what a port speaks, or None if the port speaks something else or does not answer.
 
-    The function opens up to three connections: as a client of TLS, of Kafka and of HTTP.
+    The function opens up to three connections: as a client of Kafka, of TLS and of HTTP. Kafka is first, because a
+    sidecar logs the first TLS client of an address at a plain listener, and a probe is no such client.
     """
-    to_tls = await _first_bytes(address, _client_hello())
-    if to_tls is not None and to_tls.startswith(_TLS_RECORDS):
-        return PortProtocol.TLS
-    closed = False
     try:
         async with connect(*address, timeout=ATTEMPT_SECONDS):
             return PortProtocol.KAFKA
     except (BrokerError, DecodeError) as error:
         closed = isinstance(error, BrokerClosed)
+    to_tls = await _first_bytes(address, _client_hello())
+    if to_tls is not None and to_tls.startswith(_TLS_RECORDS):
+        return PortProtocol.TLS
     to_http = await _first_bytes(address, _HTTP_REQUEST)
     if to_http is not None and to_http.startswith(_HTTP):
         return PortProtocol.HTTP

@@ -6,4 +6,5 @@
 - `admin_port`: who can use the admin port
 - `addresses`: whether host names can be resolved, and whether the sidecar can listen on its addresses
 - `connections`: tries the connections to the broker
+- `host`: tries to listen on the sidecar's addresses, and to write to the journal's folder
 """

@@ -122,7 +122,8 @@ def show_timeline(source: QueryTarget, group_id: str, since: float | None, *, ut
         for one in found.timeline:
             typer.echo(f"{format_time(one['at'], utc, exact=True)}  {printable(_event_text(one))}")
         if not found.timeline and not found.problems:
-            typer.echo(f"No events of group {printable(group_id)} are known{_since(starts, utc)}.", err=True)
+            nothing = f"No sidecar has recorded an event of group {printable(group_id)}"
+            typer.echo(f"{nothing}{_since(starts, utc)}.", err=True)
     exit_on_problems(found.problems)
 
 

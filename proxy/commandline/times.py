@@ -18,7 +18,9 @@ def age_seconds(text: str | None, now: datetime) -> float | None:
 
 
 def format_time(text: object, utc: bool, *, exact: bool = False) -> str:
-    """Returns a time for people, in UTC with a Z or in this machine's zone. Text that is not a time is returned as is.
+    """Returns a time for people, in UTC with a Z or in this machine's zone with its distance from UTC.
+
+    Text that is not a time is returned as is.
 
     Args:
         text: the time in ISO 8601. None returns the empty string.
@@ -31,5 +33,5 @@ def format_time(text: object, utc: bool, *, exact: bool = False) -> str:
         at = parse_time(str(text)).astimezone(UTC if utc else None)
     except (ValueError, OverflowError):
         return str(text)
-    formatted = at.replace(tzinfo=None).isoformat(" ", "milliseconds" if exact else "seconds")
-    return f"{formatted}Z" if utc else formatted
+    formatted = at.isoformat(" ", "milliseconds" if exact else "seconds")
+    return f"{formatted.removesuffix('+00:00')}Z" if utc else formatted

@@ -7,6 +7,7 @@ recorded a part.
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import typer
@@ -27,8 +28,9 @@ def show_why(source: QueryTarget, group_id: str, since: float, *, utc: bool, as_
     """Prints the result of `groups why`. `since`: how many seconds to look back."""
     found = ask_sidecars(source, lambda query: query.timeline(group_id))
     now = time.time()
+    as_shown = str if as_json else partial(format_time, utc=utc)
     try:
-        explanation = why(found.timeline, now - since, now, found.forgotten)
+        explanation = why(found.timeline, now - since, now, found.forgotten, as_shown)
     except (LookupError, TypeError, ValueError):
         sidecars = ", ".join(sorted({str(cell["sidecar"]) for cell in found.timeline}))
         exit_with_problems([SidecarRefused(f"{sidecars}: of another version, whose timeline cannot be summed up here")])

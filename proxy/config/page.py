@@ -30,12 +30,14 @@ then prints one line for each fault, with the source and the key, and exits with
 sidecar. It also opens the files and folders that the settings name. An unusable file or folder is a fault. An expired
 certificate and a key that does not belong to its certificate are faults too. A line that begins with `warning:` does
 not change the exit status. There are warnings about certificates that expire within 30 days, secrets that every user of
-the machine can read, host names and addresses that do not fit this machine, and an admin port that everybody or nobody
-can reach.
+the machine can read, host names and addresses that do not fit this machine, an admin port that everybody or nobody can
+reach, and environment variables that look like settings and are none, such as `GROUP_SIDECAR_LISTEN`.
 
-With `--connect`, the command also tries the connections to the broker. It prints one line for each listener, one for
-each of its `identities`, and one for the sidecar's own connection and its right to read the log. It exits with status 1
-if one fails. `GET /api/v1/config` on the admin port shows the settings in force, without secrets.
+With `--connect`, the command also tries to listen on the sidecar's addresses and to write to `journal.folder`. Then it
+tries the connections to the broker. It prints one line for each of them: for each listener, for each of its
+`identities`, and for the sidecar's own connection and its right to read the log. It exits with status 1 if one fails. A
+port that is in use does not count as a failure, because the sidecar may already run. `GET /api/v1/config` on the admin
+port shows the settings in force, without secrets.
 
 A section that is off by default is on as soon as one of its keys is set.
 

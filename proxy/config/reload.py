@@ -82,7 +82,9 @@ class ConfigReloader:
     def _apply(self, config: Config) -> list[str]:
         changes = list(_changes(self._config, config))
         if fixed := [key for key, _, _ in changes if not key.startswith(RELOADABLE_PREFIX)]:
-            raise ConfigError([f"{key}: cannot change while it runs; restart to change it" for key in fixed])
+            raise ConfigError(
+                [f"{key}: cannot change in a running sidecar; restart it, or send it SIGUSR2" for key in fixed]
+            )
         self._apply_policies(config)
         self._config = config
         self.last = LastReload(successful=True, succeeded_at=time.time())

@@ -58,7 +58,7 @@ def test_user_who_may_read(broker: KafkaBroker, tmp_path: Path, user: str) -> No
     """A user with the right to read the log makes the command succeed."""
     checked = check_config(tmp_path, broker.sasl_client, user)
     assert (checked.returncode, checked.stderr) == (0, "")
-    upstream, own, _ = checked.stdout.splitlines()
+    _, upstream, own, _ = checked.stdout.splitlines()
     address = host_port(broker.sasl_client)
     assert upstream.startswith(f"upstream: {address} answers (Kafka ApiVersions 0-")
     assert own.startswith(f"own_connection: {address} answers (Kafka ApiVersions 0-")

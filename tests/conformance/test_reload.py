@@ -139,7 +139,7 @@ def test_invalid_file_keeps_old_limit(
             ({**limited(5), "upstraem": "a:1"}, [f"{sidecar.file}: upstraem: unknown key; did you mean upstream?"]),
             (
                 {**limited(5), "limits": {"groups": 7}},
-                ["limits.groups: cannot change while it runs; restart to change it"],
+                ["limits.groups: cannot change in a running sidecar; restart it, or send it SIGUSR2"],
             ),
         ):
             sidecar.write(settings)

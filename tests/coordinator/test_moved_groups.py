@@ -3,11 +3,19 @@
 The copy never reports a wrong cause. If it cannot know the cause, it reports UNKNOWN.
 """
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 
-from group_sidecar.coordinator.model.events import MemberSeen, MembersLeft, MemberUnknown, NotCoordinatorReplied, Synced
+from group_sidecar.coordinator.model.events import (
+    MemberIdIssued,
+    MemberSeen,
+    MembersLeft,
+    MemberUnknown,
+    NotCoordinatorReplied,
+    Synced,
+)
 from group_sidecar.coordinator.model.facts import (
     CoordinatorMoved,
     Departure,
@@ -323,6 +331,21 @@ def test_follower_rejoins_after_move(protocols: tuple[str, ...], expected: Rebal
     copy.log_says(generation(1, a=(0,), b=(1,)))
     [started] = of(is_let_in(copy, sends_join(copy, "b", protocols)), RebalanceStarted)
     assert started.cause is expected
+
+
+@pytest.mark.parametrize("epoch", [1, 5])
+def test_first_join_waits_during_load(epoch: int) -> None:
+    """If the broker loads the partition again while the first join of a group waits, a new member is the cause."""
+    copy = found(leader_epoch=None)
+    take_over(copy, 0)
+    copy.log_says()
+    first = sends_join(copy)
+    copy.wire_says(MemberIdIssued, joining=replace(first, member_id=""), member_id="a")
+    joining = sends_join(copy)
+    take_over(copy, epoch)
+    copy.log_says()
+    [started] = of(is_let_in(copy, joining, 1), RebalanceStarted)
+    assert started.cause is RebalanceCause.NEW_MEMBER
 
 
 # The earlier leader.

@@ -98,7 +98,7 @@ def timeline(made: FlightRecorder, group_id: str = "g") -> list[dict[str, Any]]:
         ),
         (CoordinatorMoved(group_id="g", at=1.0), {"what": "coordinator_moved"}),
         (
-            commit(accepted=2, refused=((27, 3), (12345, 1))),
+            commit(accepted=2, refused=((27, 3), (12345, 1)), by=WHO),
             {
                 "what": "offsets_committed",
                 "accepted": 2,
@@ -106,6 +106,9 @@ def timeline(made: FlightRecorder, group_id: str = "g") -> list[dict[str, Any]]:
                     {"error_code": 27, "error": "REBALANCE_IN_PROGRESS", "partitions": 3},
                     {"error_code": 12345, "error": "other", "partitions": 1},
                 ],
+                "by": WHO_CELLS,
+                "count": 1,
+                "first_at": "1970-01-01T00:00:01.000Z",
             },
         ),
         (refused(), {"what": "client_refused", **REFUSED, **ONCE, "enforced": True}),
@@ -167,11 +170,35 @@ def test_only_refused_commits_are_recorded() -> None:
 
 def test_refused_commits_keep_other_facts() -> None:
     """Many refused commits do not evict the other facts of a group."""
-    again = commit(at=9.0, accepted=0, refused=((27, 1),))
-    made = recorder(joined(), rebalanced("g"), *[again] * (3 * MAX_FACTS_PER_GROUP))
-    whats = [cells["what"] for cells in timeline(made)]
+    many = [
+        commit(at=9.0, accepted=0, refused=((27, 1),), by=replace(WHO, client_id=str(n)))
+        for n in range(3 * MAX_RUNS_PER_GROUP)
+    ]
+    whats = [cells["what"] for cells in timeline(recorder(joined(), rebalanced("g"), *many))]
     assert {"member_joined", "rebalance_completed"} < set(whats)
-    assert len(whats) == MAX_FACTS_PER_GROUP + 2
+    assert len(whats) == MAX_RUNS_PER_GROUP + 2
+
+
+def test_refused_commits_are_summed_up() -> None:
+    """Refused commits of one client with the same errors are one entry, with the sums of their partitions."""
+    again = [commit(at=float(at), accepted=1, refused=((22, 2), (25, 1)), by=WHO) for at in range(1, 4)]
+    another = commit(at=4.0, accepted=0, refused=((22, 2),), by=replace(WHO, client_id="another"))
+    later = replace(again[0], at=1.0 + RUN_SECONDS)
+    first, other, last = timeline(recorder(*again, another, later))
+    assert (first["count"], first["accepted"], first["first_at"][17:19], first["at"][17:19]) == (3, 3, "01", "03")
+    assert [(of["error_code"], of["partitions"]) for of in first["refused"]] == [(22, 6), (25, 3)]
+    assert (other["by"]["client_id"], other["count"], last["count"]) == ("another", 1, 1)
+
+
+def test_merged_runs_of_commits_keep_sums() -> None:
+    """If a group has too many runs of refused commits, merged runs keep the number of partitions."""
+    commits = [
+        commit(at=n * RUN_SECONDS, accepted=1, refused=((22, 2),), by=WHO) for n in range(3 * MAX_RUNS_PER_GROUP)
+    ]
+    entries = timeline(recorder(*commits))
+    assert len(entries) == MAX_RUNS_PER_GROUP
+    assert sum(cells["refused"][0]["partitions"] for cells in entries) == 2 * len(commits)
+    assert sum(cells["accepted"] for cells in entries) == sum(cells["count"] for cells in entries) == len(commits)
 
 
 def test_refusals_are_evicted_first() -> None:
@@ -199,7 +226,10 @@ def test_nothing_forgotten_before_eviction() -> None:
 def test_forgotten_reports_newest_lost_time() -> None:
     """forgotten returns the time of the newest evicted fact of each kind."""
     changes = [joined(at=float(n)) for n in range(MAX_FACTS_PER_GROUP + 5)]
-    commits = [commit(at=float(n), accepted=0, refused=((27, 1),)) for n in range(MAX_FACTS_PER_GROUP + 2)]
+    commits = [
+        commit(at=float(n), accepted=0, refused=((27, 1),), by=replace(WHO, client_id=str(n)))
+        for n in range(MAX_RUNS_PER_GROUP + 2)
+    ]
     refusals = [replace(refused(at=float(n)), client_id=str(n)) for n in range(MAX_RUNS_PER_GROUP + 3)]
     made = recorder(*changes, *commits, *refusals, joined("h"))
     assert made.forgotten("g") == {

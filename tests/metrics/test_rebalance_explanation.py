@@ -281,6 +281,16 @@ def test_storm_before_span_is_at_least(clients: int) -> None:
     assert 0.5 * HOUR < found["refusals"] < HOUR - 30
 
 
+def test_failed_commits_before_span_are_at_least() -> None:
+    """Failed commits of a run that began before the span are a minimum, because their times are not known."""
+    recorder = FlightRecorder(1 << 20)
+    for at in (10.0, 20.0, 30.0, 100.0):
+        recorder.observe(OffsetsCommitted(group_id="g", at=at, accepted=0, refused=((27, 3),), by=THREE))
+    for since, failed, least in ((0.0, 12, []), (20.0, 4, ["failed_commits"]), (60.0, 3, [])):
+        found = answered(recorder, since=since)
+        assert (found["failed_commits"], found["at_least"]) == (failed, least)
+
+
 def test_forgotten_facts_are_at_least() -> None:
     """If facts within the span were forgotten, rebalances and failed commits are reported as a minimum."""
     cells = [timeline_entry(completed(RebalanceCause.NEW_MEMBER, at=float(at))) for at in (20, 30)]

@@ -192,12 +192,13 @@ def test_check_config_connects(
         assert call(monkeypatch, "check-config", str(file), "--connect") == 0
         answered = f"{address} answers (Kafka ApiVersions 0-5)"
         shown = capsys.readouterr()
-        lines = [f"upstream: {answered}", f"own_connection: {answered}", f"{file}: ok"]
+        lines = ["listen: the sidecar can listen on 127.0.0.1:0"]
+        lines += [f"upstream: {answered}", f"own_connection: {answered}", f"{file}: ok"]
         assert (shown.out.splitlines(), shown.err) == (lines, "")
         file.write_text(f"{{listen: '127.0.0.1:0', upstream: '{address}', own_connection: {{address: '127.0.0.1:1'}}}}")
         assert call(monkeypatch, "check-config", str(file), "--connect") == 1
     shown = capsys.readouterr()
-    assert shown.out.splitlines() == lines[:1]
+    assert shown.out.splitlines() == lines[:2]
     assert shown.err == "group-sidecar: own_connection: 127.0.0.1:1 cannot be reached: Connection refused\n"
 
 
@@ -243,6 +244,18 @@ def logged(process: subprocess.Popen[str]) -> dict[str, Any]:
         line: dict[str, Any] = json.loads(process.stderr.readline())
         if "reload" in line["event"] or line["event"] in ("started", "stopped"):
             return line
+
+
+def test_unused_variable_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that looks like a setting is logged before the sidecar has started."""
+    monkeypatch.setenv("GROUP_SIDECAR_LIMITS_CONNECTIONS", "5")
+    command = (*COMMAND, "run", "--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", "--log-format", "json")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = json.loads(process.stderr.readline())
+        process.terminate()
+    assert (line["level"], line["variable"]) == ("warning", "GROUP_SIDECAR_LIMITS_CONNECTIONS")
+    assert line["reason"] == "is not used; did you mean GROUP_SIDECAR__LIMITS__CONNECTIONS?"
 
 
 def test_sighup_without_file_logs_warning() -> None:

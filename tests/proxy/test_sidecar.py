@@ -316,7 +316,7 @@ async def test_reload_applies_to_open_connections(nursery: trio.Nursery) -> None
         status, body = await get(at.admin, "/-/reload", "POST")
         assert (status, json.loads(body)["lines"]) == (
             400,
-            ["limits.groups: cannot change while it runs; restart to change it"],
+            ["limits.groups: cannot change in a running sidecar; restart it, or send it SIGUSR2"],
         )
         assert await joined(client) == 77
         file = {}

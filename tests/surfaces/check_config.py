@@ -16,7 +16,7 @@ from tests.surfaces.good_settings import FULL, LEAST
 from tests.surfaces.program import program
 from tests.surfaces.texts import empty_folder, steady
 from tests.surfaces.unusable_settings import ELSEWHERE, NUMBERS, UNUSABLE, UNUSABLE_LISTENERS, write_files
-from tests.surfaces.wrong_settings import BYTES, FLAGS, TARGET_VARIABLES, TEXTS, WRONG
+from tests.surfaces.wrong_settings import BYTES, FLAGS, TARGET_VARIABLES, TEXTS, UNUSED_VARIABLES, WRONG
 
 FILE = "sidecar.yaml"
 
@@ -34,7 +34,10 @@ def check_config() -> str:
         parts += [_read(repr(content), content) for content in BYTES]
         parts += [_asked(file, "check-config", file) for file in ("absent.yaml", "folder", f"{FILE}/below")]
         Path(FILE).write_text(yaml.safe_dump(LEAST))
-        parts += [_asked(str(variables), "check-config", FILE, variables=variables) for variables in TARGET_VARIABLES]
+        parts += [
+            _asked(str(variables), "check-config", FILE, variables=variables)
+            for variables in (*TARGET_VARIABLES, *UNUSED_VARIABLES)
+        ]
         parts += [_asked(" ".join(flags), *flags) for flags in FLAGS]
         parts += [steady(_checked(_flow(settings), {**LEAST, **settings})) for settings in UNUSABLE]
         parts += [steady(_checked(_flow(settings), settings)) for settings in UNUSABLE_LISTENERS]

@@ -109,6 +109,7 @@ def _timeline() -> list[Json]:
     verdict = {"policy": "group_max_size", "error_code": 81, "error": "GROUP_MAX_SIZE_REACHED", "size": 3, "limit": 3}
     client = {"client_id": "app", "client_host": "/10.0.0.7"}
     run = {"count": 2, "first_at": event("")["at"]}
+    not_committed = [{"error_code": 25, "error": "UNKNOWN_MEMBER_ID", "partitions": 2}]
     completed = {"generation": 4, "protocol": "range", "members": 2, "duration_seconds": 1.5, "joined": 1, "gone": 0}
     return [
         event("member_joined", **_WHO, said=""),
@@ -116,9 +117,7 @@ def _timeline() -> list[Json]:
         event("rebalance_completed", **cause, **completed, slowest={**_WHO, "seconds": 0.5}, moved_partitions=2),
         event("member_gone", **_WHO, how="expired", said=""),
         event("coordinator_moved"),
-        event(
-            "offsets_committed", accepted=1, refused=[{"error_code": 25, "error": "UNKNOWN_MEMBER_ID", "partitions": 2}]
-        ),
+        event("offsets_committed", accepted=1, refused=not_committed, by=_WHO, **run),
         event("client_refused", **verdict, **client, **run, enforced=True),
         event("client_audited", **verdict, **client, **run, enforced=False),
     ]

@@ -313,6 +313,9 @@ TEXTS = [
 ]
 """Whole files that are not YAML, are not a mapping, or lack a required setting."""
 
+UNUSED_VARIABLES = [{"GROUP_SIDECAR_LIMITS_CONNECTIONS": "5"}, {"GROUP_SIDECAR_SERVICE_HOST": "10.0.0.1"}]
+"""Variables that are no settings. Only the first of them looks like one."""
+
 BYTES = [b"\xff\xfe\x00", b"listen: \xe9"]
 """Files that are not UTF-8."""
 

@@ -68,6 +68,7 @@ from group_sidecar.coordinator.model.events import (
     OffsetsStored,
     TransactionEnded,
 )
+from group_sidecar.coordinator.model.facts import MemberInfo
 from group_sidecar.coordinator.model.views import CommittedOffset, TopicPartition
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
@@ -111,6 +112,9 @@ def committed(**errors: int) -> OffsetCommitResponse:
     return OffsetCommitResponse(topics=(OffsetCommitResponseTopic(name="t", partitions=partitions),))
 
 
+CLIENT = MemberInfo(member_id="m", client_id="c", client_host="/h")
+
+
 def stored(*partitions: int, **more: Any) -> OffsetsStored:
     offsets = {("t", p): CommittedOffset(100 + p, p, "", NOW) for p in partitions}
     return OffsetsStored(group_id="g", sent_at=SENT, offsets=offsets, **more)
@@ -139,7 +143,8 @@ def test_commit_offsets_share_writer() -> None:
 def test_split_topic_reply_is_merged() -> None:
     """A commit reply that contains a topic twice counts for all of its partitions."""
     reply = OffsetCommitResponse(topics=(*committed(p0=0, p1=3).topics, *committed(p2=0).topics))
-    assert events_of(commit(0, 1, 2), reply, 7) == [stored(0, 2, refused=((3, 1),))]
+    [event] = events_of(commit(0, 1, 2), reply, 7)
+    assert event == stored(0, 2, refused=((3, 1),), refused_client=replace(CLIENT, member_id=""))
 
 
 def test_commit_v0_is_ignored() -> None:
@@ -176,7 +181,7 @@ def test_committing_member_is_seen() -> None:
 )
 def test_commit_is_refused(error: int, further: list[AnyEvent]) -> None:
     """A refused commit reports the refused partitions, and MemberUnknown or NotCoordinatorReplied for their errors."""
-    refused = stored(refused=((error, 2),))
+    refused = stored(refused=((error, 2),), refused_client=CLIENT)
     events = events_of(commit(0, 1, generation=4, member_id="m"), committed(p0=error, p1=error), 7)
     assert events == [refused, *further]
 
@@ -184,7 +189,7 @@ def test_commit_is_refused(error: int, further: list[AnyEvent]) -> None:
 def test_some_partitions_are_refused() -> None:
     """A partly refused commit stores the accepted offsets, reports the refused ones, and shows the member as alive."""
     events = events_of(commit(0, 1, 2, generation=4, member_id="m"), committed(p0=12, p1=0, p2=3), 7)
-    assert events[0] == stored(1, refused=((3, 1), (12, 1)))
+    assert events[0] == stored(1, refused=((3, 1), (12, 1)), refused_client=CLIENT)
     assert isinstance(events[1], MemberSeen)
 
 

@@ -1,5 +1,6 @@
 """The sentences about the events of a group."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +48,18 @@ DONE = {"what": "rebalance_completed", "generation": 7, "members": 3}
         (
             {"what": "offsets_committed", "accepted": 2, "refused": [{"error": "UNKNOWN_MEMBER_ID", "partitions": 1}]},
             "Commit refused: UNKNOWN_MEMBER_ID for 1 partition; 2 partitions accepted",
+        ),
+        (
+            {
+                "at": "2026-01-01T00:00:30.000Z",
+                "what": "offsets_committed",
+                "accepted": 0,
+                "refused": [{"error": "ILLEGAL_GENERATION", "partitions": 36}],
+                "by": WHO,
+                "count": 12,
+                "first_at": "2026-01-01T00:00:00.000Z",
+            },
+            "orders-1 at 10.0.0.7 could not commit 12 times in 30 s: ILLEGAL_GENERATION for 36 partitions",
         ),
         (
             {"what": "client_refused", **WHO, "policy": "p", "error": "GROUP_MAX_SIZE_REACHED", "size": 9, "limit": 8},
@@ -137,3 +150,11 @@ def test_age_text(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("number", "text"), [(1536, "1.5 KiB"), (1 << 20, "1 MiB"), (5 << 40, "5,120 GiB")])
 def test_sizes(number: int, text: str) -> None:
     assert sentences.size(number) == text
+
+
+@pytest.mark.parametrize("how", Departure)
+def test_departures_are_documented(how: Departure) -> None:
+    """The operations page explains each departure by the text of the timeline."""
+    sentence = sentences.plain(sentences.event({"what": "member_gone", **WHO, "how": how, "said": ""}))
+    text = sentence.removeprefix("orders-1 at 10.0.0.7 ")
+    assert f"| {text} | `{how}` |" in Path("docs/operations.md").read_text("utf-8")

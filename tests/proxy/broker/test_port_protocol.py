@@ -29,6 +29,13 @@ async def test_kafka() -> None:
         assert await protocol_of(port.addresses[0]) is PortProtocol.KAFKA
 
 
+async def test_kafka_port_gets_no_client_hello(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port of Kafka gets no ClientHello, because a sidecar would log one and count its address as a TLS client."""
+    monkeypatch.setattr(port_protocol, "_client_hello", lambda: pytest.fail("a ClientHello was sent"))
+    with kafka_port(ScriptedBroker()) as port:
+        assert await protocol_of(port.addresses[0]) is PortProtocol.KAFKA
+
+
 async def test_http() -> None:
     """A port of HTTP is recognized."""
     with admin_port() as address:

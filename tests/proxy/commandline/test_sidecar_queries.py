@@ -324,7 +324,7 @@ def test_empty_timeline_is_explained(forgotten: dict[str, str | None], since: st
     with listening(port):
         result = run("timeline", "g", "--utc", ports=[port])
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == f"No events of group g are known{since}.\n"
+    assert result.stderr == f"No sidecar has recorded an event of group g{since}.\n"
 
 
 def test_unknown_events_are_shown() -> None:

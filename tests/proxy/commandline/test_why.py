@@ -1,5 +1,7 @@
 """`groups why`: the output about the reasons for a group's rebalances."""
 
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -162,3 +164,28 @@ def test_invalid_since_is_refused(since: str, monkeypatch: pytest.MonkeyPatch) -
         result = run(command, "g", f"--since={since}", "--sidecar", "127.0.0.1:1")
         assert (result.exit_code, result.stdout) == (2, "")
         assert "Invalid value for '--since'" in result.stderr
+
+
+@pytest.mark.parametrize(("flags", "hours", "zone"), [((), 2, "+02:00"), (("--utc",), 0, "Z")])
+@pytest.mark.parametrize("command", ["why", "timeline"])
+def test_commands_show_times_in_one_zone(
+    command: str, flags: tuple[str, ...], hours: int, zone: str, local_zone: None
+) -> None:
+    """Both commands show the time since when all events are known in the same zone, and name the zone."""
+    known_since = datetime.now(UTC) - timedelta(minutes=10)
+    forgotten = {"changes": known_since.isoformat(), "commits": None, "refusals": None}
+    port = AdminPort([group("g")], forgotten={"forgotten": forgotten})
+    with listening(port):
+        result = run(command, "g", *flags, ports=[port])
+    shown = known_since + timedelta(hours=hours)
+    assert f"since {shown:%Y-%m-%d %H:%M:%S}{zone}" in result.stdout + result.stderr
+
+
+@pytest.fixture
+def local_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This machine's zone is UTC+02:00, which POSIX writes with the opposite sign."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "XYZ-2")
+        time.tzset()
+        yield
+    time.tzset()

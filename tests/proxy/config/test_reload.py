@@ -116,7 +116,7 @@ async def test_other_keys_cannot_change(before: Config, after: Config, keys: lis
     reloads, file = reloading(before, after.model_copy(update={"policies": limits(limit=1).policies}))
     with structlog.testing.capture_logs() as logged:
         outcome = await reloads.reload()
-    lines = [f"{key}: cannot change while it runs; restart to change it" for key in keys]
+    lines = [f"{key}: cannot change in a running sidecar; restart it, or send it SIGUSR2" for key in keys]
     assert outcome == ReloadOutcome(False, lines)
     assert file.enacted == []
     [line] = logged
