@@ -8,6 +8,7 @@ from random import Random
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.headers import RequestHeader
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
+from group_sidecar.codecs.messages.sync_group import SyncGroupRequest
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID
@@ -213,10 +214,19 @@ class World:
         """Raises Violation because a client has waited too long for a reply.
 
         If the broker handled a lost join of the same client after this join, the broker replies only to the lost join.
-        In that case, this method disconnects the client instead of raising.
+        If a member is removed while its sync is parked, Kafka never replies to the sync
+        (`GroupMetadataManager.removeMemberAndUpdateClassicGroup`). In both cases, this method disconnects the client
+        instead of raising.
         """
-        others = self.joins[sent.request.group_id] if isinstance(sent.request, JoinGroupRequest) else ()
-        if any(each.client is sent.client and each.is_lost and each.handled_at > sent.handled_at for each in others):
+        request = sent.request
+        others = self.joins[request.group_id] if isinstance(request, JoinGroupRequest) else ()
+        is_replaced = any(
+            each.client is sent.client and each.is_lost and each.handled_at > sent.handled_at for each in others
+        )
+        is_removed = isinstance(request, SyncGroupRequest) and not self.kafka.knows_member(
+            request.group_id, request.member_id
+        )
+        if is_replaced or is_removed:
             sent.client.disconnect()
             return
         name = type(sent.request).__name__
