@@ -2,7 +2,8 @@
 
 - `apply`: changes a group by an event, with the rule of each kind of event
 - `internal_events`: events of a group that no request shows, such as records of the log
-- `joins`, `membership`: JoinGroup outcomes, and the other requests of members
+- `joins`, `membership`: JoinGroup outcomes, and the other requests of classic members
+- `consumer_members`: the heartbeats of KIP-848 members
 - `descriptions`: the broker's descriptions of groups
 - `commits`: commits, transactions and deletions of offsets
 - `bypasses`: commits and members of the log whose requests did not pass the sidecar

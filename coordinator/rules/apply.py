@@ -27,6 +27,11 @@ from group_sidecar.coordinator.model.events import (
     Synced,
 )
 from group_sidecar.coordinator.model.facts import Fact
+from group_sidecar.coordinator.rules.consumer_members import (
+    consumer_join_answered,
+    consumer_join_sent,
+    consumer_member_seen,
+)
 from group_sidecar.coordinator.rules.descriptions import (
     described,
     instance_ids_missing,
@@ -64,9 +69,6 @@ from group_sidecar.coordinator.rules.log_records import (
     records_unreadable,
 )
 from group_sidecar.coordinator.rules.membership import (
-    consumer_join_answered,
-    consumer_join_sent,
-    consumer_member_seen,
     expire,
     leave_sent,
     member_seen,

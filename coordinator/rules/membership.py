@@ -9,11 +9,7 @@ Replies on different connections may overtake each other. Four rules keep the co
 """
 
 from group_sidecar.coordinator.model.events import (
-    LEAVE_GROUP_MEMBER_EPOCH,
     NEVER,
-    ConsumerJoinAnswered,
-    ConsumerJoinSent,
-    ConsumerMemberSeen,
     LeaveSent,
     Leaving,
     MemberActivity,
@@ -38,7 +34,6 @@ from group_sidecar.coordinator.rules.fact_builder import (
     conclude_overdue_rebalance,
     conclude_rebalance,
     member_gone_facts,
-    member_joined_facts,
     member_noticed_facts,
 )
 from group_sidecar.coordinator.rules.internal_events import (
@@ -53,10 +48,6 @@ from group_sidecar.coordinator.state.member import Leave, Member
 from group_sidecar.coordinator.state.rebalance import CauseDetails
 from group_sidecar.coordinator.state.roster import StaticMembers
 
-CONSUMER_SESSION_MS = 45_000
-"""The default of `group.consumer.session.timeout.ms`. The broker does not report this timeout to KIP-848 clients."""
-_LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = LEAVE_GROUP_MEMBER_EPOCH, -2
-"""Member epochs with which a heartbeat leaves. With -2, a static member announces a restart, and stays a member."""
 _TIMER_DELAY_SECONDS = 1.0
 """The copy's session timer may expire up to this many seconds after the broker's timer."""
 
@@ -144,7 +135,7 @@ def _new_or_returned_member(group: Group, event: MemberActivity, now: float) -> 
 def synced(group: Group, event: Synced, now: float) -> list[Fact]:
     """Stores the assignment in the reply to a sync. The first such reply shows that the generation is stable."""
     if group.kind is not GroupKind.CLASSIC:
-        return _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
+        return refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
     member, facts = _active_member(group, event, now)
     if member is None:
         return []
@@ -169,7 +160,7 @@ def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
     Most such requests change nothing else, so this rule calls `Group.touch` only if something else has changed.
     """
     if group.kind is not CLASSIC:
-        return _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
+        return refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
     member, facts = _active_member(group, event, now)
     if member is None:
         return []
@@ -185,7 +176,7 @@ def _still_stable(group: Group, now: float) -> None:
         group.disprove_rebalance(now)
 
 
-def _refresh(
+def refresh(
     group: Group, member_id: str, sent_at: float, now: float, client_host: str = "", principal: str = ""
 ) -> list[Fact]:
     """Resets the session timer of a known member, which may be overdue. `client_host` is empty if unknown."""
@@ -202,7 +193,7 @@ def _refresh(
 
 def rebalance_seen(group: Group, event: RebalanceSeen, now: float) -> list[Fact]:
     """Begins the rebalance that a reply shows, unless the copy has newer state than the reply."""
-    facts = _refresh(group, event.member_id, event.sent_at, now) if event.is_heartbeat else []
+    facts = refresh(group, event.member_id, event.sent_at, now) if event.is_heartbeat else []
     overtaken = event.generation < group.generation and event.sent_at < group.generation_at
     busy = group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
     if overtaken or busy or group.kind is not GroupKind.CLASSIC:
@@ -230,7 +221,7 @@ def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]
     facts = member_gone_facts(group, [here] if here else [], departure, now, reason)
     left_at = dropped.timeout_at(group.leader_term.began_at) if departure is Departure.EXPIRED else event.sent_at
     details = cause_of_earlier_join(group, left_at) or cause_of_departure(dropped, departure, reason)
-    facts += _after_departure(group, details, now)
+    facts += after_departure(group, details, now)
     if group.state is GroupState.EMPTY:
         group.doubt(now)  # The broker may have removed the empty group and created it again.
     return facts
@@ -291,7 +282,7 @@ def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
         if dropped is None or may_be_successor:
             group.doubt(now)
     return facts + (
-        _after_departure(group, cause_of_earlier_join(group, event.sent_at) or details, now) if details else []
+        after_departure(group, cause_of_earlier_join(group, event.sent_at) or details, now) if details else []
     )
 
 
@@ -302,7 +293,8 @@ def _departure_of_leave(member: Member, event: MembersLeft, given_member_id: str
     return Departure.REMOVED_BY_CLIENT if removed_by_admin else Departure.LEFT
 
 
-def _after_departure(group: Group, details: CauseDetails, now: float) -> list[Fact]:
+def after_departure(group: Group, details: CauseDetails, now: float) -> list[Fact]:
+    """Changes the state of a group after members have left. `details`: the cause of the rebalance that may follow."""
     if group.kind is not GroupKind.CLASSIC:
         group.lifecycle.report(GroupState.STABLE if group.members else GroupState.EMPTY)
         group.rebalances.expect(details)
@@ -320,73 +312,6 @@ def _after_departure(group: Group, details: CauseDetails, now: float) -> list[Fa
     group.empty_out(now)
     group.rebalances.forget()
     return facts
-
-
-# Groups of KIP-848.
-
-
-def consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:
-    """Counts a new member of a KIP-848 group whose first heartbeat has no reply yet."""
-    group.pending_joins.unlogged_members.add_joining(event.member_key, now, event.client_host, event.principal)
-    return []
-
-
-def consumer_join_answered(group: Group, event: ConsumerJoinAnswered, now: float) -> list[Fact]:
-    """Removes a KIP-848 join that has its reply. If the broker accepted the member, another event adds the member."""
-    group.pending_joins.forget(event.member_key)
-    return []
-
-
-def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -> list[Fact]:
-    """Applies the heartbeat of a KIP-848 member that is alive, joins, or leaves. The log shows everything else."""
-    if event.is_join:
-        group.roster.forget_departure(event.member_id)
-        group.pending_joins.unlogged_members.add_joining(event.member_id, now, event.client_host, event.principal)
-        if event.instance_id and (old := group.roster.predecessor(event.instance_id, event.member_id)) is not None:
-            group.pending_joins.unlogged_members.add_leaving(old.member_id, now)
-    elif event.epoch == _LEAVE_EPOCH:
-        group.pending_joins.unlogged_members.add_leaving(event.member_id, now)
-    # A librdkafka client without partitions repeats all fields in each heartbeat. If each repetition were a doubt, the
-    # doubt might never end, because a Fetch of the log waits up to half a second for records.
-    if event.may_change_group and not group.repeats_heartbeat(event.member_id, event.content_hash, now):
-        group.doubt(max(event.sent_at, now))
-    if group.consumer is not None or event.epoch == _LEAVE_STATIC_EPOCH:
-        if (known := group.members.get(event.member_id)) is not None:
-            group.roster.recognise(known)
-            group.set_client(known, event.client_host, event.principal)
-        return []  # The log shows the rest.
-    group.lifecycle.become_consumer(event.epoch)
-    if event.epoch == _LEAVE_EPOCH:
-        return _consumer_member_left(group, event.member_id, now)
-    group.lifecycle.report(GroupState.STABLE)
-    facts = _refresh(group, event.member_id, event.sent_at, now, event.client_host, event.principal)
-    if event.member_id in group.members:
-        return facts
-    member = Member(
-        member_id=event.member_id,
-        since=now,
-        instance_id=event.instance_id,
-        client_id=event.client_id,
-        true_host=event.client_host,
-        principal=event.principal,
-        session_timeout_ms=CONSUMER_SESSION_MS,
-        seen_at=event.sent_at,
-        seen_on_wire=True,
-    )
-    group.roster.include(member)
-    group.touch(now)
-    return member_joined_facts(group, [member], now)
-
-
-def _consumer_member_left(group: Group, member_id: str, now: float) -> list[Fact]:
-    """Removes a KIP-848 member that has left, from a group without records in the log."""
-    member = group.members.get(member_id)
-    group.drop(member_id, now)
-    group.touch(now)
-    facts = member_gone_facts(group, [member] if member else [], Departure.LEFT, now)
-    return facts + _after_departure(
-        group, cause_of_departure(member, Departure.LEFT) if member else CauseDetails(), now
-    )
 
 
 # Events that no request of a client shows.

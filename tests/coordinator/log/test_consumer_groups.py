@@ -19,7 +19,7 @@ from group_sidecar.coordinator.model.events import (
 )
 from group_sidecar.coordinator.model.facts import Departure, Fact, MemberGone, MemberJoined, RebalanceStarted
 from group_sidecar.coordinator.model.views import FallbackReason, GroupKind, GroupState, GroupView
-from group_sidecar.coordinator.rules.membership import CONSUMER_SESSION_MS
+from group_sidecar.coordinator.rules.consumer_members import CONSUMER_SESSION_MS
 from tests.coordinator.sweeping import swept
 
 SESSION = CONSUMER_SESSION_MS / 1000
