@@ -416,9 +416,12 @@ class LogFollower:
         return bool(busy) or group.wire_event_at > at or (offsets is not None and offsets.changed_at > at)
 
     def _is_obsolete(self, partition: Partition, group: Group, asked_at: float) -> bool:
-        """Whether neither the log nor a recent request shows the group, and the broker will not be asked about it."""
-        logged = group.group_id.encode() in partition.log.groups
-        return not (self._cache.exclusive or logged or self._wire_reported_since(group, asked_at))
+        """Whether neither the log nor a recent request shows the group, and the broker will not be asked about it.
+
+        A lost join may be parked at the broker until the first generation begins, and then counts for a size limit.
+        """
+        known = group.group_id.encode() in partition.log.groups or group.pending_joins.has_any
+        return not (self._cache.exclusive or known or self._wire_reported_since(group, asked_at))
 
     def _count_removed(self, group_id: str, removed: int, now: float) -> None:
         offsets = self._cache.group_offsets(group_id)

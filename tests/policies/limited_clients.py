@@ -270,8 +270,9 @@ class LimitedClient(Client):
     def _judge(self, asked: int) -> None:
         request, version = self.waiting[0]
         assert isinstance(request, JoinGroupRequest)
-        verdict = self._verdict(request)
-        if isinstance(verdict, Confirm) and asked < MOST_ASKED:
+        asked_often = asked >= MOST_ASKED
+        verdict = self._verdict(request, asked_often)
+        if isinstance(verdict, Confirm) and not asked_often:
             self._asked = asked + 1
             as_of = {self.group_id: self.world.manager.changes_of(self.group_id)}
             question = DescribeGroupsRequest(groups=(self.group_id,))
@@ -291,11 +292,12 @@ class LimitedClient(Client):
         else:
             self._learn_of_refusal()
 
-    def _verdict(self, request: JoinGroupRequest) -> Verdict:
+    def _verdict(self, request: JoinGroupRequest, asked_often: bool) -> Verdict:
         now = self.world.now()
         self.world.facts += self.world.manager.refresh(self.group_id, now)
         policy = GroupMaxSize(GroupMaxSizeSettings(limit=LIMIT))
-        return policy.judge(request, self.world.manager.view_with_occupancy(self.group_id, now), "")
+        group = self.world.manager.view_with_occupancy(self.group_id, now, asked_often=asked_often)
+        return policy.judge(request, group, "")
 
     def _learn_of_refusal(self) -> None:
         self.refused += 1
