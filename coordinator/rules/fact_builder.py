@@ -44,7 +44,7 @@ def member_gone_facts(
 
 
 def _gone_fact(group: Group, member: Member, departure: Departure, now: float, reason: str) -> Fact:
-    member.note_report(gone=True)
+    member.note_gone(now)
     return MemberGone(
         group_id=group.group_id,
         at=now,
@@ -76,12 +76,22 @@ def member_noticed_facts(group: Group, members: Iterable[Member], now: float, re
 
 
 def member_returned_facts(group: Group, members: Iterable[Member], now: float) -> list[Fact]:
-    """Returns the facts of `member_noticed_facts` for the members that a fact has reported as gone."""
-    return member_noticed_facts(group, [member for member in members if member.is_reported_gone], now)
+    """Returns the facts of `member_noticed_facts` for the members that a fact has reported as gone.
+
+    A broker that has loaded the group since the report has the members of the last generation again. Their clients may
+    be gone, so such a member counts as returned only after one of its requests was seen.
+    """
+    began_at = group.leader_term.began_at
+    returned = [
+        member
+        for member in members
+        if member.is_reported_gone and (member.seen_on_wire or began_at <= member.reported_gone_at)
+    ]
+    return member_noticed_facts(group, returned, now)
 
 
 def _joined_fact(group: Group, member: Member, now: float, reason: str) -> Fact:
-    member.note_report(gone=False)
+    member.note_joined()
     group.rebalances.expired_clients.note_joined(member)
     return MemberJoined(
         group_id=group.group_id,

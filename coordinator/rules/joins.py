@@ -121,7 +121,9 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         group.await_epoch(now)
         return _add_member(group, event, now)
     facts: list[Fact] = []
-    if event.generation != group.generation or group.state in _STATES_WITHOUT_MEMBERS or _is_recreated(group, event):
+    if group.continues_generation(event.generation):
+        group.adopt_generation(event.generation, now)
+    elif event.generation != group.generation or group.state in _STATES_WITHOUT_MEMBERS or _is_recreated(group, event):
         facts += begin_rebalance(group, now, _cause_of_immediate_join(group, event))
         group.start_generation(event, now)
         group.rebalances.joins_complete(group.joins.values())

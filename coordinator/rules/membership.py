@@ -41,11 +41,7 @@ from group_sidecar.coordinator.rules.fact_builder import (
     member_joined_facts,
     member_noticed_facts,
 )
-from group_sidecar.coordinator.rules.internal_events import (
-    MetadataDropped,
-    RequestsCrossed,
-    TimePassed,
-)
+from group_sidecar.coordinator.rules.internal_events import MetadataDropped, RequestsCrossed, TimePassed
 from group_sidecar.coordinator.rules.partition_moves import save_owners
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION
@@ -119,7 +115,7 @@ def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Mem
         group.touch(now)
     if member is not None and member.client_host:
         group.set_client(member, event.client_host, event.principal)
-        return member, []
+        return member, member_noticed_facts(group, [member] if member.is_reported_gone else [], now)
     if event.member_id in group.left_member_ids:
         return None, []
     return _new_or_returned_member(group, event, now)

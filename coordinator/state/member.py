@@ -47,7 +47,8 @@ class Member:
         silent_since: a pair for a member without requests: a generation, and when the broker first reported that
             generation as Stable with this member in it.
         bypasses: whether the member is known to bypass this sidecar.
-        is_reported_gone: whether a fact has reported that the member is gone. The broker may still have the member.
+        reported_gone_at: when a fact reported that the member is gone; NEVER if no fact did, or a later fact reported
+            that the member joined again. The broker may still have the member.
         heartbeat: the content hash of the last KIP-848 heartbeat that may have changed the group, and when its reply
             was seen.
     """
@@ -69,7 +70,7 @@ class Member:
     seen_on_wire: bool = False
     silent_since: tuple[int, float] = (-1, NEVER)
     bypasses: bool = False
-    is_reported_gone: bool = False
+    reported_gone_at: float = NEVER
     heartbeat: tuple[int | None, float] = (None, NEVER)
 
     @property
@@ -118,9 +119,18 @@ class Member:
         """Notes that the member bypasses this sidecar."""
         self.bypasses = True
 
-    def note_report(self, *, gone: bool) -> None:
-        """Notes that a fact has reported the member as gone, or as joined."""
-        self.is_reported_gone = gone
+    @property
+    def is_reported_gone(self) -> bool:
+        """Whether a fact has reported that the member is gone, and no later fact that it joined again."""
+        return self.reported_gone_at != NEVER
+
+    def note_gone(self, at: float) -> None:
+        """Notes that a fact has reported the member as gone."""
+        self.reported_gone_at = at
+
+    def note_joined(self) -> None:
+        """Notes that a fact has reported the member as joined."""
+        self.reported_gone_at = NEVER
 
     def note_heartbeat(self, content_hash: int | None, now: float) -> float:
         """Sets the content of the last KIP-848 heartbeat that may have changed the group.
