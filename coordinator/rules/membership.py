@@ -69,7 +69,7 @@ def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
     if group.exclusive and not all(member.seen_on_wire for member in late):
         group.doubt(now)  # If the broker still has such a member, the member bypasses this sidecar.
     for member in late:
-        if silence_is_conclusive(group, member):
+        if silence_is_conclusive(group, member, now):
             silent = member.session_expired(now, group.leader_term.began_at)
             departure = Departure.EXPIRED if silent else Departure.DROPPED
             facts += member_gone_facts(group, [member], departure, now)

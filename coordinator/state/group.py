@@ -357,6 +357,14 @@ class Group:
         if self.kind is not GroupKind.CLASSIC:
             self.doubt(now)
 
+    @property
+    def unknown_until(self) -> float:
+        """The time after which no request of unknown content or effect can change the group.
+
+        Such requests include those that pass through another sidecar, a predecessor or a successor of this one.
+        """
+        return self.completeness.unknown_until(self.group_id)
+
     def repeats_heartbeat(self, member_id: str, content_hash: int | None, now: float) -> bool:
         """Notes the content of a KIP-848 member's heartbeat. Returns whether it repeats the member's last heartbeat.
 
@@ -366,7 +374,7 @@ class Group:
         member = self.members.get(member_id)
         if member is None:
             return False
-        return member.note_heartbeat(content_hash, now) > self.completeness.unknown_until(self.group_id)
+        return member.note_heartbeat(content_hash, now) > self.unknown_until
 
     def note_undecoded_write(self) -> None:
         """Marks the group as incomplete, because a write that may have changed it could not be decoded."""

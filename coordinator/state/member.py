@@ -162,6 +162,11 @@ class Member:
         self.assignment = assignment
         self.protocols.setdefault(protocol, metadata)
 
+    @property
+    def session_seconds(self) -> float:
+        """The longest session timeout that the member can have, in seconds."""
+        return (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000
+
     def session_may_have_expired(self, now: float) -> bool:
         """Whether the session may have expired."""
         return now > self.seen_at + (self.session_timeout_ms or MIN_SESSION_TIMEOUT_MS) / 1000
@@ -169,7 +174,7 @@ class Member:
     def session_expired(self, now: float, began_at: float) -> bool:
         """Whether the session must have expired. `began_at`: when the broker loaded the group and began sessions."""
         last_seen_at = max(self.seen_at, self.since, began_at)
-        return now > last_seen_at + (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000
+        return now > last_seen_at + self.session_seconds
 
     @property
     def earliest_timeout(self) -> float:
@@ -182,7 +187,7 @@ class Member:
         `began_at`: when the broker loaded the group and began the sessions of its members.
         """
         last_seen_at = max(self.seen_at, self.since, began_at)
-        return min(last_seen_at + (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000, self.sync_by)
+        return min(last_seen_at + self.session_seconds, self.sync_by)
 
     @property
     def info(self) -> MemberInfo:
