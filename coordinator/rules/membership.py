@@ -114,7 +114,7 @@ def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Mem
         group.adopt_generation(event.generation, now)
         group.touch(now)
     if member is not None and member.client_host:
-        group.set_client(member, event.client_host, event.principal)
+        group.set_client(member, event.client_host, event.principal, event.client_id)
         return member, member_noticed_facts(group, [member] if member.is_reported_gone else [], now)
     if event.member_id in group.left_member_ids:
         return None, []

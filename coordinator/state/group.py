@@ -517,17 +517,17 @@ class Group:
         syncs = self.state is COMPLETING_REBALANCE
         return self.roster.replace_members(roster, protocol, joins, now, self.generation_at, syncs=syncs)
 
-    def set_client(self, member: Member, true_host: str, principal: str) -> None:
-        """Notes the host and the principal of a member's request. The broker's state does not change.
+    def set_client(self, member: Member, true_host: str, principal: str, client_id: str = "") -> None:
+        """Notes the client of a member's request. The broker's state does not change.
 
-        Nothing changes if the host is empty, because the client is then unknown.
+        Nothing changes if the host is empty, because the client is then unknown. An empty client id is not known.
         """
         if not true_host or (member.principal is principal and member.true_host == true_host):
             return
         if member.principal != principal or member.true_host != true_host:
             self.changes = next(self._ticks)
         # An equal principal replaces the old text, so that all members with this principal share one text.
-        member.true_host, member.principal = true_host, principal
+        member.see_client(client_id, true_host, principal)
 
     def drop(self, member_id: str, now: float) -> Member | None:
         """Removes a member, which may be overdue or pending. Returns the member; None if it was not known."""

@@ -34,6 +34,9 @@ class Member:
     Attributes:
         since: when the member was first seen in the group. A static member that joins again under another id keeps
             this time, unless its session may have expired.
+        client_id: the client id that the broker has for the member. The broker keeps the client id of the first join
+            with an instance id (KIP-345).
+        true_client_id: the client id of the member's own requests, for facts; empty until a request was seen.
         true_host: the host that the member's requests come from; empty until a request was seen.
         broker_host: the host that the broker reports, which is the sidecar's; empty until the broker has reported one.
         principal: the user of the member's last request, as Kafka writes it; empty if it is not known.
@@ -57,6 +60,7 @@ class Member:
     since: float
     instance_id: str | None = None
     client_id: str = ""
+    true_client_id: str = ""
     true_host: str = ""
     broker_host: str = ""
     principal: str = ""
@@ -79,15 +83,22 @@ class Member:
         return self.true_host or self.broker_host
 
     def identify(self, client_id: str, client_host: str, principal: str) -> bool:
-        """Sets the true host and the principal, and the client id if no host was known before.
+        """Sets the client of the member's requests, and the broker's client id if no host was known before.
 
         Returns whether no host was known. Kafka keeps the client id of the first join.
         """
         is_new = not self.client_host
         if is_new:
             self.client_id = client_id
-        self.true_host, self.principal = client_host, principal
+        self.see_client(client_id, client_host, principal)
         return is_new
+
+    def see_client(self, client_id: str, client_host: str, principal: str) -> None:
+        """Sets client id, host and principal of the member's requests. An empty client id is not known."""
+        if client_id:
+            # Usually the broker has the same client id, so the member keeps one text for both.
+            self.true_client_id = self.client_id if client_id == self.client_id else client_id
+        self.true_host, self.principal = client_host, principal
 
     def learn_instance_id(self, instance_id: str | None) -> None:
         """Sets the instance id if it is known now. The instance id of a member id never changes.
@@ -194,7 +205,7 @@ class Member:
         """The identity of the member, for facts."""
         return MemberInfo(
             member_id=self.member_id,
-            client_id=self.client_id,
+            client_id=self.true_client_id or self.client_id,
             client_host=self.client_host,
             instance_id=self.instance_id,
             principal=self.principal,

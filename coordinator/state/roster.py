@@ -101,7 +101,7 @@ class Roster:
                 new.append(member)
                 if instance_id and member.client_host and (back := joins.get(instance_id)) is not None:
                     # The reply to the member's own join will set the rest.
-                    member.true_host, member.principal = back.client_host, back.principal
+                    member.see_client(back.client_id, back.client_host, back.principal)
             if (joining := joins.get(member_id)) is not None:
                 member.identify(joining.client_id, joining.client_host, joining.principal)
                 member.update_from_join(joining)
