@@ -75,6 +75,23 @@ def member_noticed_facts(group: Group, members: Iterable[Member], now: float, re
     return [_joined_fact(group, member, now, reason) for member in members if member.client_host]
 
 
+def member_seen_facts(group: Group, member: Member, sent_at: float, now: float, *, is_new: bool = False) -> list[Fact]:
+    """Returns the facts of `member_noticed_facts` for a member whose request was accepted.
+
+    The result is empty if the member was there all the time, or if it was reported as gone after its request was sent.
+    A suspended broker accepts old requests when it continues, also those of clients that are gone by then.
+
+    Args:
+        group: the group of the member.
+        member: the member.
+        sent_at: when the request was sent.
+        now: the current time.
+        is_new: whether the client of the member was not known before.
+    """
+    is_back = NEVER < member.reported_gone_at < sent_at
+    return member_noticed_facts(group, [member] if is_new or is_back else [], now)
+
+
 def member_returned_facts(group: Group, members: Iterable[Member], now: float) -> list[Fact]:
     """Returns the facts of `member_noticed_facts` for the members that a fact has reported as gone.
 
