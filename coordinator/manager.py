@@ -324,7 +324,7 @@ class GroupMetadataManager:
             return []
         facts = apply_seen(group, event, now)
         self._await_records(group)
-        return self._without_loading_members(event, facts) if facts else facts
+        return self._without_loading_members(group, facts, now) if facts else facts
 
     def _await_records(self, group: Group) -> None:
         """Marks an incomplete group of a newer protocol, so that records of the log make the group complete.
@@ -342,7 +342,7 @@ class GroupMetadataManager:
         kept = self._cache.metadata.within_bound(group, event)
         facts = apply(group, kept, now)
         if facts and _shows_no_join(event):
-            facts = self._without_loading_members(event, facts)
+            facts = self._without_loading_members(group, facts, now)
         if kept is not event:
             apply(group, MetadataDropped(), now)
             self._cache.count_overflow()
@@ -355,15 +355,18 @@ class GroupMetadataManager:
         self._forget_unless_real(group)
         return facts
 
-    def _without_loading_members(self, event: Event, facts: list[Fact]) -> list[Fact]:
+    def _without_loading_members(self, group: Group, facts: list[Fact], now: float) -> list[Fact]:
         """Returns the facts without new members, if the log of the group is not loaded yet.
 
         An accepted heartbeat, commit or sync does not show a join. Before the log is loaded, such a member is most
-        likely one of those that the log will contain, and loaded members are not reported either.
+        likely one of those that the log will contain, and loaded members are not reported either. A member that was
+        reported as gone was known before.
         """
-        if not self._cache.partitions.awaits_load(event.group_id):
+        if not self._cache.partitions.awaits_load(group.group_id):
             return facts
-        return [fact for fact in facts if not isinstance(fact, MemberJoined)]
+        joined = {fact.member_id for fact in facts if isinstance(fact, MemberJoined)}
+        new = {each for each in joined if (member := group.members.get(each)) is None or member.since >= now}
+        return [fact for fact in facts if not (isinstance(fact, MemberJoined) and fact.member_id in new)]
 
     def _forget_unless_real(self, group: Group) -> None:
         """Forgets a Dead group without joins in flight. Keeps a note if a lost request may have created the group."""

@@ -348,7 +348,7 @@ class LogFollower:
         if group_id in partition.deleted:
             log.defer(name)  # The log is older than the wire. The group is merged once the log has caught up.
             return []
-        self._count_removed(group_id, removed, now)
+        self._count_removed(partition, group_id, removed, now)
         if logged.is_empty:
             log.forget(name)
             self._vanished(partition, group_id, logged.tombstone, now)
@@ -423,7 +423,11 @@ class LogFollower:
         known = group.group_id.encode() in partition.log.groups or group.pending_joins.has_any
         return not (self._cache.exclusive or known or self._wire_reported_since(group, asked_at))
 
-    def _count_removed(self, group_id: str, removed: int, now: float) -> None:
+    def _count_removed(self, partition: Partition, group_id: str, removed: int, now: float) -> None:
+        """Counts the offsets that tombstones have removed, unless a client's request explains the removal.
+
+        Tombstones that the load reads are usually older than the load, and do not count.
+        """
         offsets = self._cache.group_offsets(group_id)
         asked_for = (
             sum(1 for wire_offset in offsets.committed.wire_offsets.values() if wire_offset.offset == DELETED_OFFSET)
@@ -432,7 +436,7 @@ class LogFollower:
         )
         if removed:
             self.offsets_removed_at = now
-        if removed > asked_for:
+        if removed > asked_for and partition.read_at != NEVER and not self._cache.exclusivity.is_shared:
             count, since = self._cleanup or (0, now)
             self._cleanup = (count + removed - asked_for, since)
 

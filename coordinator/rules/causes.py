@@ -47,9 +47,15 @@ _UNEXPLAINED_REJOINS = frozenset({RebalanceCause.UNKNOWN, RebalanceCause.LEADER_
 """Causes of joins that known members send without a reason."""
 
 
-def silence_is_conclusive(group: Group, member: Member) -> bool:
-    """Whether a member without observed requests certainly sends none. Otherwise the member may bypass this sidecar."""
-    return member.seen_on_wire or (group.exclusive and not member.bypasses)
+def silence_is_conclusive(group: Group, member: Member, now: float) -> bool:
+    """Whether a member without observed requests certainly sends none.
+
+    Otherwise the member may bypass this sidecar. It may also have sent its requests through a predecessor that drains
+    its connections. A session that such requests may have prolonged must have ended since then.
+    """
+    if member.seen_on_wire:
+        return True
+    return group.exclusive and not member.bypasses and now > group.unknown_until + member.session_seconds
 
 
 def find_cause(group: Group, now: float) -> CauseDetails:
@@ -58,7 +64,7 @@ def find_cause(group: Group, now: float) -> CauseDetails:
     joins = [_cause_of_join(group, sent, static) for sent in _joins_forcing_rebalance(group)]
     sent_at = min((sent.sent_at for sent in _joins_forcing_rebalance(group)), default=now)
     silent = (*group.overdue.values(), *group.expired_members(now))
-    late = {member.member_id: member for member in silent if silence_is_conclusive(group, member)}
+    late = {member.member_id: member for member in silent if silence_is_conclusive(group, member, now)}
     if late:
         timeout_at, first = min(
             ((each.timeout_at(group.leader_term.began_at), each) for each in late.values()), key=itemgetter(0)
@@ -220,7 +226,7 @@ def departure_of_missing(group: Group, member: Member, now: float, static: Stati
         return Departure.FENCED, ""
     if (leave := group.roster.take_leave(member.member_id)) is not None:
         return Departure.REMOVED_BY_CLIENT if leave.by_admin else Departure.LEFT, leave.reason
-    silent = member.session_expired(now, group.leader_term.began_at) and silence_is_conclusive(group, member)
+    silent = member.session_expired(now, group.leader_term.began_at) and silence_is_conclusive(group, member, now)
     return Departure.EXPIRED if silent else Departure.DROPPED, ""
 
 

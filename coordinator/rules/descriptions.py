@@ -15,10 +15,6 @@ from group_sidecar.coordinator.rules.fact_builder import (
 from group_sidecar.coordinator.rules.internal_events import InstanceIdsMissing, MembersOrdered, SizeDescribed
 from group_sidecar.coordinator.state.group import Group
 
-_EXPLAINED_DEPARTURES = frozenset({Departure.LEFT, Departure.REMOVED_BY_CLIENT, Departure.EXPIRED})
-"""Departures whose reason is known when a description lacks the member: its leave was seen, or its session must have
-expired."""
-
 
 def described(group: Group, event: GroupDescribed, now: float) -> list[Fact]:
     """Adopts a description by the broker. An outdated description changes nothing."""
@@ -61,7 +57,9 @@ def _facts_of_description(group: Group, event: GroupDescribed, now: float) -> li
     static = group.roster.static_members() if missing else {}
     for member in missing:
         departure, reason = departure_of_missing(group, member, now, static)
-        if departure in _EXPLAINED_DEPARTURES:  # Otherwise it is not known how the member left.
+        # Without instance ids, the description may have a static member under another member id.
+        may_be_there = departure is Departure.DROPPED and member.instance_id and not event.has_instance_ids
+        if departure is not Departure.FENCED and not may_be_there:
             facts += member_gone_facts(group, [member], departure, now, reason)
     if event.state in (GroupState.EMPTY, GroupState.DEAD):
         group.rebalances.forget()

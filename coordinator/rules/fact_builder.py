@@ -44,12 +44,12 @@ def member_gone_facts(
 
 
 def _gone_fact(group: Group, member: Member, departure: Departure, now: float, reason: str) -> Fact:
-    member.note_report(gone=True)
+    member.note_gone(now)
     return MemberGone(
         group_id=group.group_id,
         at=now,
         member_id=member.member_id,
-        client_id=member.client_id,
+        client_id=member.info.client_id,
         client_host=member.client_host,
         instance_id=member.instance_id,
         principal=member.principal,
@@ -75,19 +75,46 @@ def member_noticed_facts(group: Group, members: Iterable[Member], now: float, re
     return [_joined_fact(group, member, now, reason) for member in members if member.client_host]
 
 
+def member_seen_facts(group: Group, member: Member, sent_at: float, now: float, *, is_new: bool = False) -> list[Fact]:
+    """Returns the facts of `member_noticed_facts` for a member whose request was accepted.
+
+    The result is empty if the member was there all the time, or if it was reported as gone after its request was sent.
+    A suspended broker accepts old requests when it continues, also those of clients that are gone by then.
+
+    Args:
+        group: the group of the member.
+        member: the member.
+        sent_at: when the request was sent.
+        now: the current time.
+        is_new: whether the client of the member was not known before.
+    """
+    is_back = NEVER < member.reported_gone_at < sent_at
+    return member_noticed_facts(group, [member] if is_new or is_back else [], now)
+
+
 def member_returned_facts(group: Group, members: Iterable[Member], now: float) -> list[Fact]:
-    """Returns the facts of `member_noticed_facts` for the members that a fact has reported as gone."""
-    return member_noticed_facts(group, [member for member in members if member.is_reported_gone], now)
+    """Returns the facts of `member_noticed_facts` for the members that a fact has reported as gone.
+
+    A broker that has loaded the group since the report has the members of the last generation again. Their clients may
+    be gone, so such a member counts as returned only after one of its requests was seen.
+    """
+    began_at = group.leader_term.began_at
+    returned = [
+        member
+        for member in members
+        if member.is_reported_gone and (member.seen_on_wire or began_at <= member.reported_gone_at)
+    ]
+    return member_noticed_facts(group, returned, now)
 
 
 def _joined_fact(group: Group, member: Member, now: float, reason: str) -> Fact:
-    member.note_report(gone=False)
+    member.note_joined()
     group.rebalances.expired_clients.note_joined(member)
     return MemberJoined(
         group_id=group.group_id,
         at=now,
         member_id=member.member_id,
-        client_id=member.client_id,
+        client_id=member.info.client_id,
         client_host=member.client_host,
         instance_id=member.instance_id,
         principal=member.principal,

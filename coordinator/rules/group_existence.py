@@ -83,7 +83,7 @@ class GroupExistence:
         if event.sent_at < self._cache.partitions.began_at(event.group_id):
             return []  # The request was sent before the broker became the coordinator.
         known = self._log.moved_groups.pop(event.group_id) is not None or self._cache.exists(event.group_id)
-        self._cache.remove(event.group_id, now)
+        self._cache.remove_moved(event.group_id, now)
         self._log.note_not_coordinated(event.group_id, now)
         partitions = self._cache.partitions
         # If the log is read and another broker leads the group's partition, no note is needed. Once this broker leads

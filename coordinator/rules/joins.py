@@ -20,7 +20,6 @@ from group_sidecar.coordinator.rules.causes import (
     cause_of_departure,
     cause_of_return,
     departure_of_missing,
-    silence_is_conclusive,
 )
 from group_sidecar.coordinator.rules.fact_builder import (
     begin_rebalance,
@@ -121,7 +120,9 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         group.await_epoch(now)
         return _add_member(group, event, now)
     facts: list[Fact] = []
-    if event.generation != group.generation or group.state in _STATES_WITHOUT_MEMBERS or _is_recreated(group, event):
+    if group.continues_generation(event.generation):
+        group.adopt_generation(event.generation, now)
+    elif event.generation != group.generation or group.state in _STATES_WITHOUT_MEMBERS or _is_recreated(group, event):
         facts += begin_rebalance(group, now, _cause_of_immediate_join(group, event))
         group.start_generation(event, now)
         group.rebalances.joins_complete(group.joins.values())
@@ -215,9 +216,9 @@ def _apply_roster(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         if {member_id for member_id, _, _ in event.roster} != group.members.keys():
             group.doubt(now)
         return []
-    never_on_wire = [member for member in group.overdue.values() if not silence_is_conclusive(group, member)]
+    unreported = [member for member in group.overdue.values() if not member.is_reported_gone]
     new, dropped = group.replace_members(event.roster, event.protocol, now)
-    dropped += [member for member in never_on_wire if member.member_id not in group.members]
+    dropped += [member for member in unreported if member.member_id not in group.members]
     overtaken = group.generation_at < event.sent_at < group.changed_at
     if event.sent_at >= group.settled_at and not overtaken:
         group.mark_complete()

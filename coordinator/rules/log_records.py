@@ -23,7 +23,6 @@ from group_sidecar.coordinator.rules.causes import (
     adjust_for_coordinator_move,
     cause_of_departure,
     departure_of_missing,
-    silence_is_conclusive,
 )
 from group_sidecar.coordinator.rules.consumer_rebalances import rebalance_facts
 from group_sidecar.coordinator.rules.fact_builder import (
@@ -113,10 +112,8 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float) -> li
     facts = conclude_rebalance(group, now)
     save_owners(group)
     under_way, left_ids = group.rebalance, set(group.left_member_ids)
-    never_on_wire = {
-        member_id: member for member_id, member in group.overdue.items() if not silence_is_conclusive(group, member)
-    }
-    here = {**never_on_wire, **group.members}
+    unreported = {member_id: member for member_id, member in group.overdue.items() if not member.is_reported_gone}
+    here = {**unreported, **group.members}
     _adopt(group, value, now)
     joined_members = [member for member_id, member in group.members.items() if member_id not in here]
     left_members = [
@@ -182,6 +179,7 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
         group.roster.replace(
             {each: _member(here.get(each), logged_members[each], group.protocol, now) for each in logged_members}
         )
+        group.end_former()
         group.mark_complete()
     elif logged_members.keys() != here.keys():
         group.doubt(now)

@@ -34,13 +34,9 @@ from group_sidecar.coordinator.rules.fact_builder import (
     conclude_overdue_rebalance,
     conclude_rebalance,
     member_gone_facts,
-    member_noticed_facts,
+    member_seen_facts,
 )
-from group_sidecar.coordinator.rules.internal_events import (
-    MetadataDropped,
-    RequestsCrossed,
-    TimePassed,
-)
+from group_sidecar.coordinator.rules.internal_events import MetadataDropped, RequestsCrossed, TimePassed
 from group_sidecar.coordinator.rules.partition_moves import save_owners
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION
@@ -64,7 +60,7 @@ def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
     if group.exclusive and not all(member.seen_on_wire for member in late):
         group.doubt(now)  # If the broker still has such a member, the member bypasses this sidecar.
     for member in late:
-        if silence_is_conclusive(group, member):
+        if silence_is_conclusive(group, member, now):
             silent = member.session_expired(now, group.leader_term.began_at)
             departure = Departure.EXPIRED if silent else Departure.DROPPED
             facts += member_gone_facts(group, [member], departure, now)
@@ -109,8 +105,8 @@ def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Mem
         group.adopt_generation(event.generation, now)
         group.touch(now)
     if member is not None and member.client_host:
-        group.set_client(member, event.client_host, event.principal)
-        return member, []
+        group.set_client(member, event.client_host, event.principal, event.client_id)
+        return member, member_seen_facts(group, member, event.sent_at, now)
     if event.member_id in group.left_member_ids:
         return None, []
     return _new_or_returned_member(group, event, now)
@@ -127,9 +123,9 @@ def _new_or_returned_member(group: Group, event: MemberActivity, now: float) -> 
             group.rebalances.drop()
         group.roster.include(member)
     member.learn_instance_id(event.instance_id)
-    member.identify(event.client_id, event.client_host, event.principal)
+    is_new = member.identify(event.client_id, event.client_host, event.principal)
     group.touch(now)
-    return member, member_noticed_facts(group, [member], now)
+    return member, member_seen_facts(group, member, event.sent_at, now, is_new=is_new)
 
 
 def synced(group: Group, event: Synced, now: float) -> list[Fact]:
@@ -184,7 +180,7 @@ def refresh(
     if (back := group.roster.restore(member_id)) is not None:
         group.set_client(back, client_host, principal)
         group.touch(now)
-        facts += member_noticed_facts(group, [back], now)
+        facts += member_seen_facts(group, back, sent_at, now)
     if (member := group.members.get(member_id)) is not None:
         group.roster.record_activity(member, sent_at)
         group.set_client(member, client_host, principal)

@@ -45,11 +45,11 @@ class ExpiredClients:
             if member.true_host and len(self) < MAX_EXPIRED_CLIENTS:
                 kept = self._clients = self._clients or {}
                 client = _ExpiredClient(member.info, member.timeout_at(NEVER))
-                kept.setdefault((member.client_id, member.true_host), client)
+                kept.setdefault((client.member.client_id, member.true_host), client)
 
     def note_joined(self, member: Member) -> None:
         """Notes that a client is a member. Under its former member id, its session had not expired after all."""
-        key = (member.client_id, member.true_host)
+        key = (member.info.client_id, member.true_host)
         if not self._clients or (client := self._clients.get(key)) is None:
             return
         if client.member.member_id == member.member_id:

@@ -41,7 +41,8 @@ from group_sidecar.coordinator.state.bounded_ids import IssuedIds
 from group_sidecar.coordinator.state.client_hosts import with_clients
 from group_sidecar.coordinator.state.completeness import Completeness
 from group_sidecar.coordinator.state.expired_clients import ExpiredClients
-from group_sidecar.coordinator.state.lifecycle import Lifecycle
+from group_sidecar.coordinator.state.former_groups import NOTHING_KNOWN, FormerGroup
+from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION, Lifecycle
 from group_sidecar.coordinator.state.log_partitions import ALWAYS_LED, LeaderTerm
 from group_sidecar.coordinator.state.logged_state import LoggedState
 from group_sidecar.coordinator.state.member import Member
@@ -71,6 +72,7 @@ class Group:
         logged_state: the last generation in the log, or a KIP-848 group as its records describe it.
         completeness: why `members` may not be all members of the generation.
         leader_term: since when the broker coordinates the group.
+        former: what the copy knew of the group before it forgot the group's state, until the log shows the group again.
         exclusive: whether the operator has confirmed that every client reaches the broker through this sidecar.
         kept_when_empty: whether the broker keeps a group without members and increments its generation.
         changes: the number of the last change. A reply that was requested at a lower number may be outdated.
@@ -97,6 +99,7 @@ class Group:
         self.pending_joins = PendingJoins()
         self.completeness = Completeness(incomplete_reason, unread_writes)
         self.leader_term = ALWAYS_LED
+        self.former = NOTHING_KNOWN
         self.rebalances = RebalanceTracking()
         self.changes = 0
         self.changed_at = self.wire_event_at = NEVER
@@ -283,6 +286,35 @@ class Group:
         self.rebalances.drop()
         self.pending_joins.begin_generation(now)
 
+    def recall(self, former: FormerGroup) -> None:
+        """Sets what the copy knew of the group before it forgot the group's state."""
+        self.former = former
+
+    def end_former(self) -> None:
+        """Applies `former` to the members and drops it, because the log has shown the group again."""
+        self.roster.recall_departures(self.former.reported_gone)
+        self.former = NOTHING_KNOWN
+
+    def recollection(self) -> FormerGroup:
+        """Returns what the copy keeps of the group if it forgets the group's state now."""
+        if self.state is GroupState.DEAD:
+            return self.former
+        known = self.roster.known()
+        gone = {member_id: at for member_id, at in self.former.reported_gone.items() if member_id not in known}
+        gone |= {member_id: each.reported_gone_at for member_id, each in known.items() if each.is_reported_gone}
+        return FormerGroup(self.generation if self._knows_generation else self.former.generation, gone)
+
+    @property
+    def _knows_generation(self) -> bool:
+        return self.generation_at != NEVER and self.generation != UNKNOWN_GENERATION
+
+    def continues_generation(self, generation: int) -> bool:
+        """Whether a reply shows the generation that the group had before its state was forgotten.
+
+        No rebalance has begun since then. Always False if the copy knows the generation.
+        """
+        return not self._knows_generation and generation == self.former.generation
+
     def inherit_joins(self, before: "Group") -> None:
         """Takes over the joins in flight from `before`, the dropped `Group` object of the same group."""
         self.pending_joins = before.pending_joins
@@ -325,6 +357,14 @@ class Group:
         if self.kind is not GroupKind.CLASSIC:
             self.doubt(now)
 
+    @property
+    def unknown_until(self) -> float:
+        """The time after which no request of unknown content or effect can change the group.
+
+        Such requests include those that pass through another sidecar, a predecessor or a successor of this one.
+        """
+        return self.completeness.unknown_until(self.group_id)
+
     def repeats_heartbeat(self, member_id: str, content_hash: int | None, now: float) -> bool:
         """Notes the content of a KIP-848 member's heartbeat. Returns whether it repeats the member's last heartbeat.
 
@@ -334,7 +374,7 @@ class Group:
         member = self.members.get(member_id)
         if member is None:
             return False
-        return member.note_heartbeat(content_hash, now) > self.completeness.unknown_until(self.group_id)
+        return member.note_heartbeat(content_hash, now) > self.unknown_until
 
     def note_undecoded_write(self) -> None:
         """Marks the group as incomplete, because a write that may have changed it could not be decoded."""
@@ -366,6 +406,7 @@ class Group:
         self.lifecycle.describe(event, now)
         self.completeness.describe()
         self.roster.complete()
+        self.roster.recall_departures(self.former.reported_gone)
 
     def adopt_logged(self, value: GroupMetadataValue, members: dict[str, Member], now: float) -> None:
         """Adopts a generation with all its members from the log. The wire has not shown this generation."""
@@ -376,6 +417,7 @@ class Group:
         self.roster.complete()
         self.pending_joins.forget_descriptions()
         self.completeness.adopt_logged()
+        self.end_former()
         self.touch(now)
 
     def disprove_rebalance(self, now: float) -> None:
@@ -475,17 +517,17 @@ class Group:
         syncs = self.state is COMPLETING_REBALANCE
         return self.roster.replace_members(roster, protocol, joins, now, self.generation_at, syncs=syncs)
 
-    def set_client(self, member: Member, true_host: str, principal: str) -> None:
-        """Notes the host and the principal of a member's request. The broker's state does not change.
+    def set_client(self, member: Member, true_host: str, principal: str, client_id: str = "") -> None:
+        """Notes the client of a member's request. The broker's state does not change.
 
-        Nothing changes if the host is empty, because the client is then unknown.
+        Nothing changes if the host is empty, because the client is then unknown. An empty client id is not known.
         """
         if not true_host or (member.principal is principal and member.true_host == true_host):
             return
         if member.principal != principal or member.true_host != true_host:
             self.changes = next(self._ticks)
         # An equal principal replaces the old text, so that all members with this principal share one text.
-        member.true_host, member.principal = true_host, principal
+        member.see_client(client_id, true_host, principal)
 
     def drop(self, member_id: str, now: float) -> Member | None:
         """Removes a member, which may be overdue or pending. Returns the member; None if it was not known."""

@@ -14,6 +14,7 @@ from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES, BoundedTa
 from group_sidecar.coordinator.state.committed_offsets import metadata_chars
 from group_sidecar.coordinator.state.exclusivity import Exclusivity
 from group_sidecar.coordinator.state.expired_clients import ExpiredClients
+from group_sidecar.coordinator.state.former_groups import FormerGroups
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_offsets import GroupOffsets
 from group_sidecar.coordinator.state.log_partitions import Partition, PartitionTable
@@ -59,6 +60,7 @@ class GroupCache:
             whose log is read are not included.
         partitions: the partitions of `__consumer_offsets`, and which groups each of them stores.
         unseen_history: groups that may have an unseen history.
+        former_groups: groups whose state was forgotten, because the broker's coordinator has forgotten it.
         distrusted: groups for which verification found a difference to the broker.
         unread_writes: writes that could not be decoded.
         exclusivity: the operator's statement that every client reaches the broker through this sidecar, and the
@@ -79,6 +81,7 @@ class GroupCache:
         self.transactions: dict[int, set[str]] = {}
         self.partitions = PartitionTable()
         self.unseen_history = UnseenHistory(max_groups, self.groups)
+        self.former_groups = FormerGroups(max_groups)
         self.unread_writes = UnreadWrites()
         self.distrusted: set[str] = set()
         self.ticks = count(1)
@@ -115,6 +118,7 @@ class GroupCache:
         departed = self._departed_clients
         client_bytes = sum(len(clients) for clients in departed.values()) * CLIENT_BYTES
         yield TableSize("departed_clients", len(departed), departed.bytes + client_bytes)
+        yield self.former_groups.table
 
     # Groups.
 
@@ -239,6 +243,7 @@ class GroupCache:
         group.exclusive, group.kept_when_empty = self.exclusive, self.keeps_empty_groups
         if (departed := self._departed_clients.pop(group_id)) is not None:
             group.rebalances.inherit_expired(departed)
+        group.recall(self.former_groups.take(group_id))
         self.name_bytes += name_bytes(group_id)
         self.unseen_history.appeared(group_id)
         self.changed.add(group_id)
@@ -247,6 +252,12 @@ class GroupCache:
 
     def remove(self, group_id: str, now: float) -> None:
         """Removes a group that the broker has deleted."""
+        self.forget(group_id)
+        self.former_groups.take(group_id)
+        self.note_removal(now)
+
+    def remove_moved(self, group_id: str, now: float) -> None:
+        """Removes a group that the broker does not coordinate any more."""
         self.forget(group_id)
         self.note_removal(now)
 
@@ -259,8 +270,10 @@ class GroupCache:
         self._removed_at = now
 
     def forget(self, group_id: str) -> None:
-        """Forgets the state and the offsets of a group."""
+        """Forgets the state and the offsets of a group. Keeps what `former_groups` has of it."""
         if (group := self.groups.pop(group_id, None)) is not None:
+            if group.kind is GroupKind.CLASSIC:
+                self.former_groups.put(group_id, group.recollection())
             self.metadata.forget(group)
             if len(departed := group.departed_clients()):
                 self._departed_clients.put(group_id, departed)

@@ -34,6 +34,9 @@ class Member:
     Attributes:
         since: when the member was first seen in the group. A static member that joins again under another id keeps
             this time, unless its session may have expired.
+        client_id: the client id that the broker has for the member. The broker keeps the client id of the first join
+            with an instance id (KIP-345).
+        true_client_id: the client id of the member's own requests, for facts; empty until a request was seen.
         true_host: the host that the member's requests come from; empty until a request was seen.
         broker_host: the host that the broker reports, which is the sidecar's; empty until the broker has reported one.
         principal: the user of the member's last request, as Kafka writes it; empty if it is not known.
@@ -47,7 +50,8 @@ class Member:
         silent_since: a pair for a member without requests: a generation, and when the broker first reported that
             generation as Stable with this member in it.
         bypasses: whether the member is known to bypass this sidecar.
-        is_reported_gone: whether a fact has reported that the member is gone. The broker may still have the member.
+        reported_gone_at: when a fact reported that the member is gone; NEVER if no fact did, or a later fact reported
+            that the member joined again. The broker may still have the member.
         heartbeat: the content hash of the last KIP-848 heartbeat that may have changed the group, and when its reply
             was seen.
     """
@@ -56,6 +60,7 @@ class Member:
     since: float
     instance_id: str | None = None
     client_id: str = ""
+    true_client_id: str = ""
     true_host: str = ""
     broker_host: str = ""
     principal: str = ""
@@ -69,7 +74,7 @@ class Member:
     seen_on_wire: bool = False
     silent_since: tuple[int, float] = (-1, NEVER)
     bypasses: bool = False
-    is_reported_gone: bool = False
+    reported_gone_at: float = NEVER
     heartbeat: tuple[int | None, float] = (None, NEVER)
 
     @property
@@ -78,15 +83,22 @@ class Member:
         return self.true_host or self.broker_host
 
     def identify(self, client_id: str, client_host: str, principal: str) -> bool:
-        """Sets the true host and the principal, and the client id if no host was known before.
+        """Sets the client of the member's requests, and the broker's client id if no host was known before.
 
         Returns whether no host was known. Kafka keeps the client id of the first join.
         """
         is_new = not self.client_host
         if is_new:
             self.client_id = client_id
-        self.true_host, self.principal = client_host, principal
+        self.see_client(client_id, client_host, principal)
         return is_new
+
+    def see_client(self, client_id: str, client_host: str, principal: str) -> None:
+        """Sets client id, host and principal of the member's requests. An empty client id is not known."""
+        if client_id:
+            # Usually the broker has the same client id, so the member keeps one text for both.
+            self.true_client_id = self.client_id if client_id == self.client_id else client_id
+        self.true_host, self.principal = client_host, principal
 
     def learn_instance_id(self, instance_id: str | None) -> None:
         """Sets the instance id if it is known now. The instance id of a member id never changes.
@@ -118,9 +130,18 @@ class Member:
         """Notes that the member bypasses this sidecar."""
         self.bypasses = True
 
-    def note_report(self, *, gone: bool) -> None:
-        """Notes that a fact has reported the member as gone, or as joined."""
-        self.is_reported_gone = gone
+    @property
+    def is_reported_gone(self) -> bool:
+        """Whether a fact has reported that the member is gone, and no later fact that it joined again."""
+        return self.reported_gone_at != NEVER
+
+    def note_gone(self, at: float) -> None:
+        """Notes that a fact has reported the member as gone."""
+        self.reported_gone_at = at
+
+    def note_joined(self) -> None:
+        """Notes that a fact has reported the member as joined."""
+        self.reported_gone_at = NEVER
 
     def note_heartbeat(self, content_hash: int | None, now: float) -> float:
         """Sets the content of the last KIP-848 heartbeat that may have changed the group.
@@ -152,6 +173,11 @@ class Member:
         self.assignment = assignment
         self.protocols.setdefault(protocol, metadata)
 
+    @property
+    def session_seconds(self) -> float:
+        """The longest session timeout that the member can have, in seconds."""
+        return (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000
+
     def session_may_have_expired(self, now: float) -> bool:
         """Whether the session may have expired."""
         return now > self.seen_at + (self.session_timeout_ms or MIN_SESSION_TIMEOUT_MS) / 1000
@@ -159,7 +185,7 @@ class Member:
     def session_expired(self, now: float, began_at: float) -> bool:
         """Whether the session must have expired. `began_at`: when the broker loaded the group and began sessions."""
         last_seen_at = max(self.seen_at, self.since, began_at)
-        return now > last_seen_at + (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000
+        return now > last_seen_at + self.session_seconds
 
     @property
     def earliest_timeout(self) -> float:
@@ -172,14 +198,14 @@ class Member:
         `began_at`: when the broker loaded the group and began the sessions of its members.
         """
         last_seen_at = max(self.seen_at, self.since, began_at)
-        return min(last_seen_at + (self.session_timeout_ms or DEFAULT_SESSION_TIMEOUT_MS) / 1000, self.sync_by)
+        return min(last_seen_at + self.session_seconds, self.sync_by)
 
     @property
     def info(self) -> MemberInfo:
         """The identity of the member, for facts."""
         return MemberInfo(
             member_id=self.member_id,
-            client_id=self.client_id,
+            client_id=self.true_client_id or self.client_id,
             client_host=self.client_host,
             instance_id=self.instance_id,
             principal=self.principal,

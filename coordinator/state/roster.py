@@ -101,7 +101,7 @@ class Roster:
                 new.append(member)
                 if instance_id and member.client_host and (back := joins.get(instance_id)) is not None:
                     # The reply to the member's own join will set the rest.
-                    member.true_host, member.principal = back.client_host, back.principal
+                    member.see_client(back.client_id, back.client_host, back.principal)
             if (joining := joins.get(member_id)) is not None:
                 member.identify(joining.client_id, joining.client_host, joining.principal)
                 member.update_from_join(joining)
@@ -159,6 +159,12 @@ class Roster:
                 member.learn_metadata(protocol, described.metadata)
             self.members[described.member_id] = member
             self.left_member_ids.discard(described.member_id)
+
+    def recall_departures(self, reported_gone: Mapping[str, float]) -> None:
+        """Marks the members that were reported as gone at these times, unless their requests were seen since then."""
+        for member_id, at in reported_gone.items():
+            if (member := self.members.get(member_id)) is not None and not member.seen_on_wire:
+                member.note_gone(at)
 
     def forget_metadata(self) -> None:
         """Forgets the metadata of all members, who may have joined a new generation with other metadata."""

@@ -27,7 +27,7 @@ MAX_CAUSES = 20_000
 some thousands of groups."""
 UNREQUESTED_DEPARTURES = {
     Departure.EXPIRED: "a member's session expired",
-    Departure.DROPPED: "a member did not join or sync in time",
+    Departure.DROPPED: "a member did not join or sync in time, or left unobserved",
     Departure.REMOVED_BY_CLIENT: "a member was removed by somebody else",
 }
 """The log lines of departures that the member itself did not request. A member's own leave has no such line, because

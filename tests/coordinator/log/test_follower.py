@@ -715,6 +715,27 @@ def test_expired_offsets_are_counted() -> None:
     assert reader.read(offset(2, 6), at=3) is None
 
 
+def test_tombstones_before_load_are_no_expiry() -> None:
+    """Tombstones that the load reads do not count as expired offsets. Tombstones after a lost connection count."""
+    deleted = [*(offset(number, 5) for number in range(3)), offset(0, None), offset(1, None)]
+    reader = Reader(load=[*deleted, offset(0, 7, "h"), offset(0, None, "h"), gone("h")])
+    assert reader.follower.expired == 0
+    list(reader.follower.connection_lost(3))
+    assert reader.read(offset(2, None), at=4) == OffsetsExpired(at=4, count=1, seconds=0)
+    reader.log = reader.follower.begin_load(0, 4, 0, 5)
+    assert reader.read(*deleted, offset(2, None), at=6) is None
+    assert reader.follower.expired == 1
+
+
+def test_deletion_through_predecessor_is_no_expiry() -> None:
+    """While a predecessor forwards requests too, one of these requests may explain a tombstone."""
+    reader = Reader(load=[offset(0, 5), offset(1, 5)])
+    reader.manager.begin_sharing()
+    assert reader.read(offset(0, None), at=2) is None
+    reader.manager.end_sharing(3)
+    assert reader.read(offset(1, None), at=4) == OffsetsExpired(at=4, count=1, seconds=0)
+
+
 @pytest.mark.parametrize("producer", [-1, PRODUCER])
 def test_recreated_group_outlives_its_offsets(producer: int) -> None:
     """A group recreated after its tombstone stays as an Empty group after its last offset is deleted."""

@@ -41,6 +41,7 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceCompleted,
     RebalanceStarted,
 )
+from group_sidecar.coordinator.rules.membership import CONSUMER_SESSION_MS
 from tests.coordinator.log.test_follower import Reader
 from tests.coordinator.model_log import Entry
 from tests.coordinator.sweeping import swept
@@ -422,6 +423,26 @@ def test_consumer_member_expires(group: Group, heard: bool, exclusive: bool) -> 
     assert kinds(copy.log_says(*group.at(7).member("b").write()))[0] is MemberJoined, (
         "the member has joined again under its old id"
     )
+
+
+def test_unobserved_leaves_during_hand_over() -> None:
+    """While a predecessor may still serve clients, a KIP-848 member without observed requests may have left through it.
+
+    Only after a whole session since the end of the predecessor, such a member must have expired.
+    """
+    group = Group().at(5).member("a", 0).member("b", 1).member("c", 2).member("d", 3)
+    copy = Copy(exclusive=True, load=group.write())
+    copy.manager.begin_sharing()
+    facts = copy.log_says(*group.without("b").at(6).write())
+    copy.manager.end_sharing(copy.now + 1)
+    copy.now += CONSUMER_SESSION_MS / 1000 - 1
+    facts += copy.log_says(*group.without("c").at(7).write())
+    copy.now += 10
+    facts += copy.log_says(*group.without("d").at(8).member("a", 0, 1, 2, 3).write())
+    hows = {"b": Departure.DROPPED, "c": Departure.DROPPED, "d": Departure.EXPIRED}
+    assert {gone.member_id: gone.how for gone in of(facts, MemberGone)} == hows
+    causes = [RebalanceCause.UNKNOWN, RebalanceCause.UNKNOWN, RebalanceCause.SESSION_EXPIRED]
+    assert [started.cause for started in of(facts, RebalanceStarted)] == causes
 
 
 def test_admin_removes_consumer_member(group: Group) -> None:

@@ -99,7 +99,7 @@ def test_rebalance_line_omits_unknown_fields() -> None:
     ("fact", "event", "level"),
     [
         (gone(Departure.EXPIRED), "a member's session expired", "warning"),
-        (gone(Departure.DROPPED), "a member did not join or sync in time", "warning"),
+        (gone(Departure.DROPPED), "a member did not join or sync in time, or left unobserved", "warning"),
         (gone(Departure.REMOVED_BY_CLIENT), "a member was removed by somebody else", "warning"),
         (refused(), "a client was refused", "warning"),
         (refused(enforced=False), "a client would have been refused", "warning"),
