@@ -7,6 +7,8 @@ import pytest
 
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
+    LOST_REQUEST_SECONDS,
+    NEW_MEMBER_JOIN_TIMEOUT_SECONDS,
     DescribedMember,
     Event,
     GroupDeleted,
@@ -35,6 +37,7 @@ from tests.coordinator.log.test_follower import (
     offset,
     with_member,
 )
+from tests.coordinator.sweeping import swept
 
 NEW_GROUP = [*Records().group(4, 4).member("x").current("x", 4).records.items()]
 MIXED_GROUP = [
@@ -335,3 +338,18 @@ def test_end_of_sessions_outdates_description(state: GroupState, valid: bool, ti
     manager.refresh("g", ended + 0.1)
     assert manager.view_with_occupancy("g", ended + 0.2).occupancy.certain is valid
     assert manager.view_with_occupancy("g", ended + 0.2, asked_often=True).occupancy.certain
+
+
+def test_lost_join_of_new_group_is_kept() -> None:
+    """A lost join of a group that the log does not show yet is kept, because the broker may have parked it.
+
+    Found by seed 742 of the simulation: a full group let another member in.
+    """
+    reader = Reader()
+    reader.manager.apply([JoinSent(group_id="g", sent_at=1, joining=JOINING)], 1)
+    reader.manager.apply([ReplyLost(group_id="g", sent_at=1, token=JOINING.token, may_create_group=True)], 1.1)
+    swept(reader.manager, 1.5)
+    reader.catch_up(1.6, 1.7)
+    assert reader.manager.view_with_occupancy("g", 1.8).occupancy.parked == 1
+    swept(reader.manager, 1.1 + LOST_REQUEST_SECONDS + NEW_MEMBER_JOIN_TIMEOUT_SECONDS)
+    assert "g" not in reader.manager.group_metadata_cache

@@ -525,20 +525,3 @@ def test_restart_forgets_leave() -> None:
     assert world.view().fallback_reason is not None
     world.describe()
     assert len(world.view().members) == 2
-
-
-def test_lost_join_of_new_group_counts() -> None:
-    """A lost join of a new group counts for a size limit, although the log does not show the group yet (seed 742)."""
-    world = World(Broker(initial_delay=3.0), exclusive=False)
-    world.read_log()
-    first, second = (Client(world, name, "g", version=2) for name in "ab")
-    first.join()
-    world.handle(first.connection)
-    first.reconnect()
-    world.pass_time(LOST_REQUEST_SECONDS + 0.5)
-    world.tail.catch_up(world.now())
-    world.describe()
-    occupancy = world.manager.view_with_occupancy("g", world.now()).occupancy
-    assert (occupancy.state, occupancy.parked, occupancy.certain) == (GroupState.PREPARING_REBALANCE, 1, True)
-    second.join()
-    assert world.manager.view_with_occupancy("g", world.now()).occupancy.parked == 2

@@ -41,7 +41,7 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceCompleted,
     RebalanceStarted,
 )
-from group_sidecar.coordinator.rules.membership import CONSUMER_SESSION_MS
+from group_sidecar.coordinator.rules.consumer_members import CONSUMER_SESSION_MS
 from tests.coordinator.log.test_follower import Reader
 from tests.coordinator.model_log import Entry
 from tests.coordinator.sweeping import swept
