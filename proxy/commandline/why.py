@@ -49,7 +49,7 @@ def _print(explanation: Mapping[str, Any], forgotten: Mapping[str, str | None], 
     if explanation["refused"]:
         typer.echo()
         print_table(_REFUSED_HEADINGS, [_refused_row(client, utc) for client in explanation["refused"]])
-    if explanation["causes"] or explanation["refused"]:
+    if explanation["causes"] or explanation["refused"] or explanation["failed_commits"]:
         typer.echo()
         print_fields({**_figures(explanation), **(_known_since(forgotten, utc) if explanation["at_least"] else {})})
 

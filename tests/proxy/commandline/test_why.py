@@ -144,6 +144,20 @@ def test_why_without_rebalances() -> None:
     assert (result.exit_code, result.stdout) == (0, "Has not rebalanced in the last 2 hours.\n")
 
 
+def test_why_prints_failed_commits_without_rebalances() -> None:
+    """Failed commits of a group without rebalances are printed, as refusals are."""
+    refused = [{"error": "UNKNOWN_MEMBER_ID", "error_code": 25, "partitions": 2}]
+    failed = {"at": rebalance(1)["at"], "what": "offsets_committed", "accepted": 0, "refused": refused, "by": BY}
+    port = AdminPort([group("g")], timelines={"g": [failed]})
+    with listening(port):
+        summary, *rest = run("why", "g", ports=[port]).stdout.splitlines()
+    assert summary == "Has not rebalanced in the last hour."
+    assert [line.split() for line in rest if line.startswith(("REFUSALS", "FAILED"))] == [
+        ["REFUSALS", "0"],
+        ["FAILED-COMMITS", "2"],
+    ]
+
+
 @pytest.mark.parametrize("odd", [{"cause": "sunspots"}, {"slowest": 5}, {"joined": None}])
 def test_why_of_unknown_timeline_fails(odd: dict[str, Any]) -> None:
     """A timeline with unknown values fails with one line that names the sidecar."""
