@@ -60,7 +60,7 @@ _ANONYMOUS_CAUSE_PHRASES = {
 _DEPARTURE_PHRASES = {
     "left": "left",
     "expired": "was not heard of within its session timeout",
-    "dropped": "was removed: the broker continued without it",
+    "dropped": "was dropped: the broker continued without it",
     "removed": "was removed by the sidecar, for a policy",
     "kicked": "was removed by an admin",
     "fenced": "was fenced: another member took over its instance id",
