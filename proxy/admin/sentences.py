@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from group_sidecar.metrics.rebalance_explanation import informative_reason
+
 Cell: TypeAlias = Mapping[str, Any]
 """An entry of a timeline: `at`, `what`, and further fields that depend on `what`."""
 
@@ -114,7 +116,7 @@ def _why(cell: Cell) -> Sentence:
 
 
 def _said(cell: Cell) -> Sentence:
-    said = cell.get("said")
+    said = informative_reason(cell.get("said") or "")
     return (", saying “", UserText(said), "”") if said else ()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from group_sidecar.metrics.rebalance_explanation import why
+from group_sidecar.metrics.rebalance_explanation import informative_reason, why
 from group_sidecar.proxy.admin.sentences import client, duration, plain
 from group_sidecar.proxy.commandline.queries import ask_sidecars, exit_on_problems, exit_with_problems
 from group_sidecar.proxy.commandline.sidecar_queries import SidecarRefused
@@ -64,7 +64,7 @@ def _row(cause: Mapping[str, Any]) -> Cells:
         "GROUP-INSTANCE-ID": by.get("instance_id"),
         "HOST": by.get("client_host"),
         "PRINCIPAL": by.get("principal"),
-        "SAID": cause["said"],
+        "SAID": informative_reason(cause["said"]),
     }
 
 

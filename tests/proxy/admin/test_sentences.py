@@ -31,6 +31,10 @@ DONE = {"what": "rebalance_completed", "generation": 7, "members": 3}
         ),
         ({"what": "rebalance_started", "cause": "new_member", "by": None}, "Rebalance began: a member joined"),
         ({"what": "rebalance_started", "reason": "join"}, "Rebalance began: its cause was not seen"),
+        (
+            {"what": "member_joined", **WHO, "said": "need to re-join with the given member-id: orders-1-a"},
+            "orders-1 at 10.0.0.7 joined",
+        ),
         ({**DONE, "cause": "topic_metadata"}, "Generation 7 of 3 members: topics changed"),
         (
             {

@@ -75,6 +75,17 @@ def test_why_prints_sentence_and_tables() -> None:
     ]
 
 
+def test_why_omits_reason_of_every_new_member() -> None:
+    """The reason that every new Java member sends is not in the table. The JSON has it."""
+    said = "need to re-join with the given member-id: app-1"
+    port = AdminPort([group("g")], timelines={"g": [rebalance(5, cause="new_member", reason="join", said=said)]})
+    with listening(port):
+        printed = run("why", "g", ports=[port]).stdout
+        found = answered(run("why", "g", "--json", ports=[port]))
+    assert "need to re-join" not in printed
+    assert found["causes"][0]["said"] == said
+
+
 def test_why_prints_known_principals() -> None:
     """The tables of causes and of refusals have the principals of clients, if any is known."""
     events = [rebalance(50), rebalance(40, by=BY | {"principal": "User:app"}), refusal(principal="User:other")]
