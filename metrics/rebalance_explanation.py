@@ -246,8 +246,8 @@ def _expired(cause: _Cause) -> str:
 
 
 def _topics(cause: _Cause) -> str:
-    seen = f", as {_client_label(cause.by)} saw" if cause.by else ""
-    return f"the partitions of its topics changed{seen}"
+    # A Java client since 4.0 that lost its connections forgets its metadata, and then sends the same reason (KIP-899).
+    return f"{_client_label(cause.by)} saw the partitions of its topics change, or lost its metadata"
 
 
 def _moved(cause: _Cause) -> str:

@@ -44,7 +44,7 @@ _CAUSE_PHRASES = {
     "subscription_changed": ("", " changed its subscription"),
     "partitions_revoked": ("", " gave up partitions for other members"),
     "leader_rejoined": ("the leader, ", ", joined again"),
-    "topic_metadata": ("", " saw topics change"),
+    "topic_metadata": ("", " saw topics change, or lost its metadata"),
     "static_replaced": ("", " came back under its group.instance.id"),
 }
 _ANONYMOUS_CAUSE_PHRASES = {
@@ -55,7 +55,7 @@ _ANONYMOUS_CAUSE_PHRASES = {
     "subscription_changed": "a member changed its subscription",
     "partitions_revoked": "a member gave up partitions for other members",
     "leader_rejoined": "the leader joined again",
-    "topic_metadata": "topics changed",
+    "topic_metadata": "topics changed, or a member lost its metadata",
     "static_replaced": "a static member came back",
     "coordinator_moved": "this broker had just become its coordinator, or been restarted",
 }

@@ -131,8 +131,18 @@ def test_reason_of_issued_member_id_is_not_in_sentences() -> None:
         ("subscription_changed", {}, None, "consumer-3 at 10.0.0.7 joined again with another subscription"),
         ("partitions_revoked", {}, None, "consumer-3 at 10.0.0.7 gave up partitions for other members"),
         ("leader_rejoined", {}, None, "its leader consumer-3 at 10.0.0.7 joined again"),
-        ("topic_metadata", {}, None, "the partitions of its topics changed, as consumer-3 at 10.0.0.7 saw"),
-        ("topic_metadata", {"by": None}, None, "the partitions of its topics changed"),
+        (
+            "topic_metadata",
+            {},
+            None,
+            "consumer-3 at 10.0.0.7 saw the partitions of its topics change, or lost its metadata",
+        ),
+        (
+            "topic_metadata",
+            {"by": None},
+            None,
+            "a member that is not known saw the partitions of its topics change, or lost its metadata",
+        ),
         (
             "coordinator_moved",
             {},

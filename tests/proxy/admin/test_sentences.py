@@ -35,7 +35,14 @@ DONE = {"what": "rebalance_completed", "generation": 7, "members": 3}
             {"what": "member_joined", **WHO, "said": "need to re-join with the given member-id: orders-1-a"},
             "orders-1 at 10.0.0.7 joined",
         ),
-        ({**DONE, "cause": "topic_metadata"}, "Generation 7 of 3 members: topics changed"),
+        (
+            {**DONE, "cause": "topic_metadata"},
+            "Generation 7 of 3 members: topics changed, or a member lost its metadata",
+        ),
+        (
+            {"what": "rebalance_started", "cause": "topic_metadata", "by": WHO},
+            "Rebalance began: orders-1 at 10.0.0.7 saw topics change, or lost its metadata",
+        ),
         (
             {
                 **DONE,
