@@ -123,7 +123,7 @@ class ScriptedBroker:
         return encode_reply(reply, header.api_version, header.correlation_id)
 
     def _offer(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
-        kinds = (MetadataRequest, *self.answers)  # Every broker offers Metadata.
+        kinds: tuple[type[Struct], ...] = (MetadataRequest, *self.answers)  # Every broker offers Metadata.
         described = {kind: (kind.VERSIONS[0], kind.VERSIONS[-1]) for kind in kinds}
         offered = {**described, **self.versions}
         lowest, highest = offered[ApiVersionsRequest]
