@@ -16,12 +16,20 @@ Cells = Mapping[str, Any]
 
 POLL_EXPIRED = "consumer poll timeout has expired"
 """Start of the leave reason of a Java consumer after max.poll.interval.ms without a poll (AbstractCoordinator)."""
+_ISSUED_ID_SAID = "need to re-join with the given member-id"
+"""Start of the reason of a Java client that joins again with the member id that the broker has just issued (KIP-394).
+Every new member does this, so the reason explains nothing."""
 MAX_CAUSES = 4
 """Maximum number of causes that a summary names."""
 _SPANS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 _NUMBERS = ("", "once", "twice")
 _REFUSED = ("policy", "error", "client_id", "client_host", "principal")
 _NAMED = ("client_id", "client_host", "instance_id", "principal")
+
+
+def informative_reason(said: str) -> str:
+    """Returns the reason that a client sent, or an empty string if every new member sends this reason."""
+    return "" if said.startswith(_ISSUED_ID_SAID) else said
 
 
 def why(
@@ -154,7 +162,7 @@ def _causes(completed: Sequence[Cells], kept: Sequence[Cells]) -> list[_Cause]:
         # A member whose join caused the rebalance may have left later. Its departure is then not part of the cause.
         how = departures.get(by["member_id"], "") if by and gone else ""
         named = tuple(by.get(name, "") for name in _NAMED) if by else None
-        key = cell["cause"], named, _without_numbers(cell["said"]), how
+        key = cell["cause"], named, _without_numbers(informative_reason(cell["said"])), how
         made = found.setdefault(key, _Cause(cell["cause"], cell["reason"], by, cell["said"], how))
         made.count += 1
         made.joined = max(made.joined, cell["joined"])
@@ -207,7 +215,8 @@ def _client_label(by: Cells | None) -> str:
 
 
 def _quoted(cause: _Cause) -> str:
-    return f" and said: {cause.said.rstrip('.')}" if cause.said else ""
+    said = informative_reason(cause.said)
+    return f" and said: {said.rstrip('.')}" if said else ""
 
 
 def _new(cause: _Cause) -> str:
@@ -237,8 +246,8 @@ def _expired(cause: _Cause) -> str:
 
 
 def _topics(cause: _Cause) -> str:
-    seen = f", as {_client_label(cause.by)} saw" if cause.by else ""
-    return f"the partitions of its topics changed{seen}"
+    # A Java client since 4.0 that lost its connections forgets its metadata, and then sends the same reason (KIP-899).
+    return f"{_client_label(cause.by)} saw the partitions of its topics change, or lost its metadata"
 
 
 def _moved(cause: _Cause) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from group_sidecar.metrics.rebalance_explanation import informative_reason
+
 Cell: TypeAlias = Mapping[str, Any]
 """An entry of a timeline: `at`, `what`, and further fields that depend on `what`."""
 
@@ -42,7 +44,7 @@ _CAUSE_PHRASES = {
     "subscription_changed": ("", " changed its subscription"),
     "partitions_revoked": ("", " gave up partitions for other members"),
     "leader_rejoined": ("the leader, ", ", joined again"),
-    "topic_metadata": ("", " saw topics change"),
+    "topic_metadata": ("", " saw topics change, or lost its metadata"),
     "static_replaced": ("", " came back under its group.instance.id"),
 }
 _ANONYMOUS_CAUSE_PHRASES = {
@@ -53,14 +55,14 @@ _ANONYMOUS_CAUSE_PHRASES = {
     "subscription_changed": "a member changed its subscription",
     "partitions_revoked": "a member gave up partitions for other members",
     "leader_rejoined": "the leader joined again",
-    "topic_metadata": "topics changed",
+    "topic_metadata": "topics changed, or a member lost its metadata",
     "static_replaced": "a static member came back",
     "coordinator_moved": "this broker had just become its coordinator, or been restarted",
 }
 _DEPARTURE_PHRASES = {
     "left": "left",
     "expired": "was not heard of within its session timeout",
-    "dropped": "was removed: the broker continued without it",
+    "dropped": "was dropped: the broker continued without it",
     "removed": "was removed by the sidecar, for a policy",
     "kicked": "was removed by an admin",
     "fenced": "was fenced: another member took over its instance id",
@@ -114,7 +116,7 @@ def _why(cell: Cell) -> Sentence:
 
 
 def _said(cell: Cell) -> Sentence:
-    said = cell.get("said")
+    said = informative_reason(cell.get("said") or "")
     return (", saying “", UserText(said), "”") if said else ()
 
 

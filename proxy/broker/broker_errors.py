@@ -37,6 +37,10 @@ class UnsupportedApi(BrokerError):
     """The broker has no suitable version of an API."""
 
 
+class NotABroker(BrokerError):
+    """The port speaks Kafka but does not know Metadata, as the listener of a KRaft controller."""
+
+
 class BrokerRefused(BrokerError):
     """The broker answered with an error. `code`: Kafka's error code."""
 

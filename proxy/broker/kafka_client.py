@@ -28,6 +28,7 @@ from group_sidecar.proxy.broker.broker_errors import (
     BrokerRefused,
     BrokerTimeout,
     BrokerUnreachable,
+    NotABroker,
     TlsFailed,
     UnsupportedApi,
     connect_failure,
@@ -180,7 +181,8 @@ class KafkaClient:
     async def negotiate(self) -> None:
         """Asks the broker for its versions, and stores them in `versions`.
 
-        If the versions are unknown, this must be the first request. Raises the exceptions of `ask`, and BrokerRefused.
+        If the versions are unknown, this must be the first request. Raises the exceptions of `ask`, BrokerRefused and
+        NotABroker.
         """
         version = _API_VERSIONS_VERSION
         try:
@@ -199,6 +201,8 @@ class KafkaClient:
         if reply.error_code:
             raise BrokerRefused(f"{self.address} answers ApiVersions", reply.error_code)
         self.versions = MappingProxyType({api.api_key: (api.min_version, api.max_version) for api in reply.api_keys})
+        if ApiKey.METADATA not in self.versions:
+            raise NotABroker(f"{self.address} speaks Kafka without Metadata: is it the listener of a controller?")
 
     async def authenticate(self) -> None:
         """Authenticates the session if there are credentials. `ask` repeats the authentication before the session
@@ -346,6 +350,7 @@ async def connect(
         TlsFailed, AuthenticationFailed: TLS or the authentication failed.
         BrokerClosed, BrokerTimeout, BrokerRefused, DecodeError: the broker did not report its versions, or the
             authentication broke off.
+        NotABroker: the port belongs to a controller.
     """
     address = Address(host, port)
     stream = await _open(address, timeout)

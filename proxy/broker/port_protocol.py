@@ -6,7 +6,7 @@ from enum import StrEnum
 import trio
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerError
+from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerError, NotABroker
 from group_sidecar.proxy.broker.kafka_client import connect
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -37,6 +37,8 @@ async def protocol_of(address: Address) -> PortProtocol | None:
     try:
         async with connect(*address, timeout=ATTEMPT_SECONDS):
             return PortProtocol.KAFKA
+    except NotABroker:
+        return PortProtocol.KAFKA
     except (BrokerError, DecodeError) as error:
         closed = isinstance(error, BrokerClosed)
     to_tls = await _first_bytes(address, _client_hello())

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from group_sidecar.metrics.rebalance_explanation import why
+from group_sidecar.metrics.rebalance_explanation import informative_reason, why
 from group_sidecar.proxy.admin.sentences import client, duration, plain
 from group_sidecar.proxy.commandline.queries import ask_sidecars, exit_on_problems, exit_with_problems
 from group_sidecar.proxy.commandline.sidecar_queries import SidecarRefused
@@ -49,7 +49,7 @@ def _print(explanation: Mapping[str, Any], forgotten: Mapping[str, str | None], 
     if explanation["refused"]:
         typer.echo()
         print_table(_REFUSED_HEADINGS, [_refused_row(client, utc) for client in explanation["refused"]])
-    if explanation["causes"] or explanation["refused"]:
+    if explanation["causes"] or explanation["refused"] or explanation["failed_commits"]:
         typer.echo()
         print_fields({**_figures(explanation), **(_known_since(forgotten, utc) if explanation["at_least"] else {})})
 
@@ -64,7 +64,7 @@ def _row(cause: Mapping[str, Any]) -> Cells:
         "GROUP-INSTANCE-ID": by.get("instance_id"),
         "HOST": by.get("client_host"),
         "PRINCIPAL": by.get("principal"),
-        "SAID": cause["said"],
+        "SAID": informative_reason(cause["said"]),
     }
 
 

@@ -76,6 +76,16 @@ def test_user_without_rights(broker: KafkaBroker, tmp_path: Path, user: str, rig
     )
 
 
+def test_controller_is_no_upstream(broker: KafkaBroker, tmp_path: Path) -> None:
+    """The port of a controller fails, although it answers ApiVersions. The line names the likely mix-up."""
+    checked = check_config(tmp_path, broker.controller, None)
+    controller = f"{host_port(broker.controller)} speaks Kafka without Metadata: is it the listener of a controller?"
+    assert (checked.returncode, checked.stderr.splitlines()) == (
+        1,
+        [f"group-sidecar: upstream: {controller}", f"group-sidecar: own_connection: {controller}"],
+    )
+
+
 def test_sidecar_without_user(broker: KafkaBroker, tmp_path: Path) -> None:
     """At a listener that requires SASL, the setting of the credentials is named."""
     checked = check_config(tmp_path, broker.sasl_client, None)

@@ -96,6 +96,14 @@ def test_varying_reason_text_is_one_cause() -> None:
     assert [cause["count"] for cause in found["causes"]] == [3]
 
 
+def test_reason_of_issued_member_id_is_not_in_sentences() -> None:
+    """The reason that every new member of a Java client sends is in the JSON, but in no sentence."""
+    said = "need to re-join with the given member-id: a-1"
+    found = answer(completed(RebalanceCause.UNKNOWN, said=said))
+    assert [cause["said"] for cause in found["causes"]] == [said]
+    assert "need to re-join" not in found["summary"] + found["causes"][0]["sentence"]
+
+
 @pytest.mark.parametrize(
     ("cause", "fields", "how", "because"),
     [
@@ -123,8 +131,18 @@ def test_varying_reason_text_is_one_cause() -> None:
         ("subscription_changed", {}, None, "consumer-3 at 10.0.0.7 joined again with another subscription"),
         ("partitions_revoked", {}, None, "consumer-3 at 10.0.0.7 gave up partitions for other members"),
         ("leader_rejoined", {}, None, "its leader consumer-3 at 10.0.0.7 joined again"),
-        ("topic_metadata", {}, None, "the partitions of its topics changed, as consumer-3 at 10.0.0.7 saw"),
-        ("topic_metadata", {"by": None}, None, "the partitions of its topics changed"),
+        (
+            "topic_metadata",
+            {},
+            None,
+            "consumer-3 at 10.0.0.7 saw the partitions of its topics change, or lost its metadata",
+        ),
+        (
+            "topic_metadata",
+            {"by": None},
+            None,
+            "a member that is not known saw the partitions of its topics change, or lost its metadata",
+        ),
         (
             "coordinator_moved",
             {},

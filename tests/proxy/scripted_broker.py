@@ -18,6 +18,7 @@ from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.headers import RequestHeader, decode_request_header, encode_reply
 from group_sidecar.codecs.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.codecs.schema import Struct, decode
 from group_sidecar.proxy.runtime.addresses import Address
 
@@ -122,7 +123,8 @@ class ScriptedBroker:
         return encode_reply(reply, header.api_version, header.correlation_id)
 
     def _offer(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
-        described = {kind: (kind.VERSIONS[0], kind.VERSIONS[-1]) for kind in self.answers}
+        kinds: tuple[type[Struct], ...] = (MetadataRequest, *self.answers)  # Every broker offers Metadata.
+        described = {kind: (kind.VERSIONS[0], kind.VERSIONS[-1]) for kind in kinds}
         offered = {**described, **self.versions}
         lowest, highest = offered[ApiVersionsRequest]
         return ApiVersionsResponse(

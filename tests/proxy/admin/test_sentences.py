@@ -20,6 +20,10 @@ DONE = {"what": "rebalance_completed", "generation": 7, "members": 3}
         ({"what": "member_joined", **WHO, "instance_id": "i-1"}, "orders-1 at 10.0.0.7 joined as instance i-1"),
         ({"what": "member_gone", **WHO, "how": "left", "said": "closed"}, "orders-1 at 10.0.0.7 left, saying “closed”"),
         ({"what": "member_gone", **WHO, "how": "kicked"}, "orders-1 at 10.0.0.7 was removed by an admin"),
+        (
+            {"what": "member_gone", **WHO, "how": "dropped"},
+            "orders-1 at 10.0.0.7 was dropped: the broker continued without it",
+        ),
         ({"what": "member_gone", **WHO, "how": "vanished"}, "orders-1 at 10.0.0.7 vanished"),
         (
             {"what": "rebalance_started", "cause": "session_expired", "by": WHO, "said": ""},
@@ -27,7 +31,18 @@ DONE = {"what": "rebalance_completed", "generation": 7, "members": 3}
         ),
         ({"what": "rebalance_started", "cause": "new_member", "by": None}, "Rebalance began: a member joined"),
         ({"what": "rebalance_started", "reason": "join"}, "Rebalance began: its cause was not seen"),
-        ({**DONE, "cause": "topic_metadata"}, "Generation 7 of 3 members: topics changed"),
+        (
+            {"what": "member_joined", **WHO, "said": "need to re-join with the given member-id: orders-1-a"},
+            "orders-1 at 10.0.0.7 joined",
+        ),
+        (
+            {**DONE, "cause": "topic_metadata"},
+            "Generation 7 of 3 members: topics changed, or a member lost its metadata",
+        ),
+        (
+            {"what": "rebalance_started", "cause": "topic_metadata", "by": WHO},
+            "Rebalance began: orders-1 at 10.0.0.7 saw topics change, or lost its metadata",
+        ),
         (
             {
                 **DONE,

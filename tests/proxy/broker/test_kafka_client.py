@@ -24,6 +24,7 @@ from group_sidecar.proxy.broker.broker_errors import (
     BrokerRefused,
     BrokerTimeout,
     BrokerUnreachable,
+    NotABroker,
     UnsupportedApi,
 )
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, SLOW_API_VERSIONS_SECONDS, KafkaClient, connect
@@ -51,7 +52,7 @@ async def test_highest_common_version_is_used(network: MemoryNetwork) -> None:
     broker = lists_groups(versions={ListGroupsRequest: (0, 3), HeartbeatRequest: (2, 99)})
     network.brokers[BROKER] = broker
     async with connect(*BROKER) as client:
-        assert client.versions == {18: (0, 5), 16: (0, 3), 12: (2, 99)}
+        assert client.versions == {18: (0, 5), 3: (0, 13), 16: (0, 3), 12: (2, 99)}
         assert client.address == BROKER
         assert await client.ask(ListGroupsRequest()) == GROUPS
         assert await client.ask(ListGroupsRequest(), version=1) == GROUPS
@@ -103,6 +104,15 @@ async def test_broker_without_api_versions_is_old(network: MemoryNetwork, autoju
     requests = [(type(request), version) for request, version in broker.asked]
     assert requests == [(DescribeGroupsRequest, 0), (ListGroupsRequest, 0), (DescribeGroupsRequest, 0)]
     assert len(broker.clients) == 4, "ApiVersions must be sent only once"
+
+
+async def test_controller_is_no_broker(network: MemoryNetwork) -> None:
+    """A port that answers ApiVersions without Metadata is not a broker's, and the error names the likely mix-up."""
+    network.brokers[BROKER] = ScriptedBroker({ApiVersionsRequest: ApiVersionsResponse(error_code=0, api_keys=())})
+    expected = r"^broker:9092 speaks Kafka without Metadata: is it the listener of a controller\?$"
+    with pytest.raises(NotABroker, match=expected):
+        async with connect(*BROKER):
+            pass
 
 
 async def test_slow_api_versions_reply_counts(network: MemoryNetwork, autojump_clock: MockClock) -> None:
@@ -341,7 +351,7 @@ async def over(chunks: list[bytes]) -> KafkaClient:
 
 
 # ApiVersions v3, then Heartbeat v0: lengths, correlation ids, bodies.
-HELLO = bytes.fromhex("00000013 00000001 0000 02 000c 0000 0000 00 00000000 00".replace(" ", ""))
+HELLO = bytes.fromhex("0000001a 00000001 0000 03 0003 0000 0000 00 000c 0000 0000 00 00000000 00".replace(" ", ""))
 BEAT = bytes.fromhex("00000006 00000002 001b".replace(" ", ""))
 
 

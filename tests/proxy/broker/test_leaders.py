@@ -115,7 +115,7 @@ async def test_metadata_interval_grows_with_cost(
 
 
 async def test_missing_metadata_has_no_partitions(network: MemoryNetwork) -> None:
-    """A broker without Metadata is not asked and has no partitions."""
-    network.brokers[BROKER] = ScriptedBroker({})
+    """A broker whose versions of Metadata are not known is not asked and has no partitions."""
+    network.brokers[BROKER] = ScriptedBroker(versions={MetadataRequest: (99, 99)})
     async with connect(*BROKER) as client:
         assert await LeaderPartitions().partitions(client) == frozenset()

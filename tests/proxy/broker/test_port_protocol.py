@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from group_sidecar.proxy.broker import port_protocol
 from group_sidecar.proxy.broker.port_protocol import PortProtocol, protocol_of
 from group_sidecar.proxy.runtime.addresses import Address
@@ -26,6 +27,12 @@ async def test_tls(tmp_path: Path, wants_certificate: bool) -> None:
 async def test_kafka() -> None:
     """A port of Kafka without TLS is recognized by its reply to ApiVersions."""
     with kafka_port(ScriptedBroker()) as port:
+        assert await protocol_of(port.addresses[0]) is PortProtocol.KAFKA
+
+
+async def test_controller() -> None:
+    """A port of a controller, which has no Metadata, is recognized as Kafka."""
+    with kafka_port(ScriptedBroker({ApiVersionsRequest: ApiVersionsResponse(error_code=0, api_keys=())})) as port:
         assert await protocol_of(port.addresses[0]) is PortProtocol.KAFKA
 
 

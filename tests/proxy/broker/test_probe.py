@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from group_sidecar.codecs.errors import ErrorCode
-from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
+from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.list_offsets import (
@@ -230,7 +230,7 @@ async def test_first_connection_learns_all(network: MemoryNetwork, autojump_cloc
     start = copy.calls[0][0]
     assert [(what, value) for _, what, value in copy.calls] == [
         ("anew", None),
-        ("versions", {18: (0, 5), 29: (0, 3), 16: (0, 5), 2: (0, 11)}),
+        ("versions", {3: (0, 13), 18: (0, 5), 29: (0, 3), 16: (0, 5), 2: (0, 11)}),
         ("authorizer", False),
         ("groups", ["a", "b"]),
         ("since", start - FRESH_SHARE_OF_ROUND * ROUND_SECONDS),
@@ -526,6 +526,12 @@ async def test_next_connection_learns_authorizer(network: MemoryNetwork, autojum
             {"setting": "own_connection.tls"},
         ),
         (
+            {"hello": ApiVersionsResponse(error_code=0, api_keys=())},
+            "broker not understood",
+            "broker:9092 speaks Kafka without Metadata: is it the listener of a controller?",
+            {},
+        ),
+        (
             {"acls": HangUp()},
             "broker closes the connection",
             "broker:9092 closed the connection at DescribeAcls: it may require SASL",
@@ -601,7 +607,7 @@ async def test_versions_are_learned_before_refusal(network: MemoryNetwork, autoj
     network.brokers[BROKER] = broker(acls=HangUp())
     copy = Copy()
     await probe_for(0.05, copy)
-    assert copy.values_of("versions") == [{18: (0, 5), 29: (0, 3), 16: (0, 5), 2: (0, 11)}]
+    assert copy.values_of("versions") == [{3: (0, 13), 18: (0, 5), 29: (0, 3), 16: (0, 5), 2: (0, 11)}]
 
 
 async def test_internal_error_is_logged_once(

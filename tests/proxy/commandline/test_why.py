@@ -75,6 +75,17 @@ def test_why_prints_sentence_and_tables() -> None:
     ]
 
 
+def test_why_omits_reason_of_every_new_member() -> None:
+    """The reason that every new Java member sends is not in the table. The JSON has it."""
+    said = "need to re-join with the given member-id: app-1"
+    port = AdminPort([group("g")], timelines={"g": [rebalance(5, cause="new_member", reason="join", said=said)]})
+    with listening(port):
+        printed = run("why", "g", ports=[port]).stdout
+        found = answered(run("why", "g", "--json", ports=[port]))
+    assert "need to re-join" not in printed
+    assert found["causes"][0]["said"] == said
+
+
 def test_why_prints_known_principals() -> None:
     """The tables of causes and of refusals have the principals of clients, if any is known."""
     events = [rebalance(50), rebalance(40, by=BY | {"principal": "User:app"}), refusal(principal="User:other")]
@@ -142,6 +153,20 @@ def test_why_without_rebalances() -> None:
     with listening(port):
         result = run("why", "g", "--since", "2h", ports=[port])
     assert (result.exit_code, result.stdout) == (0, "Has not rebalanced in the last 2 hours.\n")
+
+
+def test_why_prints_failed_commits_without_rebalances() -> None:
+    """Failed commits of a group without rebalances are printed, as refusals are."""
+    refused = [{"error": "UNKNOWN_MEMBER_ID", "error_code": 25, "partitions": 2}]
+    failed = {"at": rebalance(1)["at"], "what": "offsets_committed", "accepted": 0, "refused": refused, "by": BY}
+    port = AdminPort([group("g")], timelines={"g": [failed]})
+    with listening(port):
+        summary, *rest = run("why", "g", ports=[port]).stdout.splitlines()
+    assert summary == "Has not rebalanced in the last hour."
+    assert [line.split() for line in rest if line.startswith(("REFUSALS", "FAILED"))] == [
+        ["REFUSALS", "0"],
+        ["FAILED-COMMITS", "2"],
+    ]
 
 
 @pytest.mark.parametrize("odd", [{"cause": "sunspots"}, {"slowest": 5}, {"joined": None}])
