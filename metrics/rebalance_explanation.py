@@ -9,16 +9,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from group_sidecar.coordinator.model.facts import Departure, RebalanceCause, RebalanceReason
+from group_sidecar.coordinator.model.facts import ISSUED_ID_REASON, Departure, RebalanceCause, RebalanceReason
 from group_sidecar.metrics.records import timestamp
 
 Cells = Mapping[str, Any]
 
 POLL_EXPIRED = "consumer poll timeout has expired"
 """Start of the leave reason of a Java consumer after max.poll.interval.ms without a poll (AbstractCoordinator)."""
-_ISSUED_ID_SAID = "need to re-join with the given member-id"
-"""Start of the reason of a Java client that joins again with the member id that the broker has just issued (KIP-394).
-Every new member does this, so the reason explains nothing."""
 MAX_CAUSES = 4
 """Maximum number of causes that a summary names."""
 _SPANS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
@@ -29,7 +26,7 @@ _NAMED = ("client_id", "client_host", "instance_id", "principal")
 
 def informative_reason(said: str) -> str:
     """Returns the reason that a client sent, or an empty string if every new member sends this reason."""
-    return "" if said.startswith(_ISSUED_ID_SAID) else said
+    return "" if said.startswith(ISSUED_ID_REASON) else said
 
 
 def why(

@@ -45,6 +45,9 @@ class RebalanceCause(StrEnum):
         return _REASONS[self]
 
 
+ISSUED_ID_REASON = "need to re-join with the given member-id"
+"""Start of the reason of a Java client that joins with the member id that the broker has just issued (KIP-394). Every
+new member does this, so the reason explains nothing."""
 _REASONS = {
     RebalanceCause.NEW_MEMBER: RebalanceReason.JOIN,
     RebalanceCause.STATIC_REPLACED: RebalanceReason.JOIN,

@@ -14,7 +14,7 @@ from operator import itemgetter
 from group_sidecar.codecs.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.coordinator.model.events import JoiningMember, JoinSent
-from group_sidecar.coordinator.model.facts import Departure, RebalanceCause
+from group_sidecar.coordinator.model.facts import ISSUED_ID_REASON, Departure, RebalanceCause
 from group_sidecar.coordinator.model.states import SETTLED, STABLE
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.member import Member
@@ -36,9 +36,6 @@ _JAVA_REASONS = {
 }
 """The prefixes of the reasons that Java's ConsumerCoordinator gives, and the cause for each of them."""
 _COORDINATOR_ERRORS = ("notcoordinator", "coordinatornotavailable", "coordinatorloadinprogress")
-_ISSUED_ID_REASON = "need to re-join with the given member-id"
-"""The prefix of the reason that Java's AbstractCoordinator gives when it joins with an id that the broker just issued
-(KIP-394). The copy may have forgotten the id."""
 _ADMIN_REASON = "member was removed by an admin"
 """The prefix of the reason that Java's KafkaAdminClient gives."""
 _WEAK_CAUSES = frozenset({RebalanceCause.UNKNOWN, RebalanceCause.STATIC_REPLACED})
@@ -153,7 +150,8 @@ def _cause_of_new_member(group: Group, sent: JoinSent, static: StaticMembers | N
     if group.roster.predecessor(joining.instance_id, joining.member_id, static) is not None:
         return RebalanceCause.STATIC_REPLACED
     empty = group.state in SETTLED and group.state is not STABLE and group.incomplete_reason is None
-    issued = sent.has_issued_id or joining.member_id in group.pending or joining.reason.startswith(_ISSUED_ID_REASON)
+    # The copy may have forgotten the issued id. The reason shows it nonetheless.
+    issued = sent.has_issued_id or joining.member_id in group.pending or joining.reason.startswith(ISSUED_ID_REASON)
     if not joining.member_id or issued or empty:
         return RebalanceCause.NEW_MEMBER
     return _cause_in_reason(joining.reason)  # The broker knew the member before this sidecar did.
