@@ -119,6 +119,7 @@ class PartitionReader:
         self._rounds = 0
         self._ask_at: dict[int, float] = {}
         self._resigned: list[int] = []
+        self._trimmed: set[int] = set()
         self._partitions_to_reload: set[int] = set()
         self._wakeup = trio.Event()
 
@@ -207,6 +208,7 @@ class PartitionReader:
             await trio.lowlevel.checkpoint()
         self._follower.partitions.watch(epochs)
         self._log_resigned()
+        self._log_trimmed()
 
     def _needs_leader_check(self, number: int, leader_epoch: int) -> bool:
         failure = self._failures.get(number)
@@ -383,6 +385,16 @@ class PartitionReader:
         if resigned:
             log.info(
                 f"the broker resigned from partitions of {OFFSETS_TOPIC}", broker=self._broker, partitions=resigned
+            )
+
+    def _log_trimmed(self) -> None:
+        before, self._trimmed = self._trimmed, set(self._follower.partitions.trimmed)
+        if found := sorted(self._trimmed - before):
+            log.warning(
+                f"the broker has deleted records from the start of partitions of {OFFSETS_TOPIC}",
+                broker=self._broker,
+                partitions=found,
+                hint="set the topic's cleanup.policy to compact",
             )
 
     # Failures.

@@ -90,7 +90,8 @@ class OffsetsTail:
         """Returns whether the log is read, or else the reason, and the count and the states of the partitions.
 
         If commits or members bypassed the sidecar, the status contains how many, and whether answers may rely on
-        `answers.exclusive`. If partitions have failed, the status contains the reasons.
+        `answers.exclusive`. If the broker has deleted records from the start of partitions, the status names these
+        partitions. If partitions have failed, the status contains the reasons.
         """
         partitions_by_state = {
             state: sorted(number for number, found in self._table.states.items() if found is state)
@@ -108,6 +109,8 @@ class OffsetsTail:
                 "members": exclusivity.members,
                 "exclusive": exclusivity.holds(self._copy.epoch(trio.current_time())),
             }
+        if trimmed := sorted(self._table.trimmed):
+            fields["records_deleted"] = {"count": len(trimmed), "partitions": trimmed}
         if failed := partitions_by_state[PartitionState.FAILED]:
             fields["reasons"] = {str(number): self._table.leader_partitions[number].reason for number in failed}
         return fields

@@ -320,6 +320,21 @@ async def test_truncated_log_is_reloaded(broker: LogBroker, autojump_clock: Mock
     assert events_starting_with(lines, "offset out of range: a partition is loaded again")
 
 
+async def test_deleted_start_of_log_is_reported(broker: LogBroker, autojump_clock: MockClock, lines: list[Any]) -> None:
+    """One warning and the status name a partition from whose start the broker has deleted records."""
+    partition = broker.partitions[0]
+    for offset in (5, 6):
+        partition.commit(GROUPS[0], offset)
+    async with reading() as side:
+        assert "records_deleted" not in side.tail.status()
+        partition.start, partition.epoch = 1, 2
+        await trio.sleep(10)
+        assert side.states == {0: "owned", 1: "owned"}
+        assert side.offset(GROUPS[0]) == 6
+        assert side.tail.status()["records_deleted"] == {"count": 1, "partitions": [0]}
+    assert warnings(lines) == ["the broker has deleted records from the start of partitions of __consumer_offsets"]
+
+
 async def test_changed_partition_count_resets_all(
     broker: LogBroker, autojump_clock: MockClock, lines: list[Any]
 ) -> None:
