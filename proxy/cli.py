@@ -99,7 +99,7 @@ def run(
     from group_sidecar.proxy.listeners.passed_sockets import passed_sockets, take_predecessor
     from group_sidecar.proxy.listeners.ports import ListenError, open_ports
 
-    read = partial(load_config, config, _without_none(flags)) if config else None
+    read = partial(load_config, config, _without_none(flags), only_regular=True) if config else None
     try:
         passed = passed_sockets(os.environ)
         predecessor = take_predecessor(passed)
