@@ -9,11 +9,15 @@ from collections.abc import Iterable
 from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
-from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from group_sidecar.codecs.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.answers.group_replies import groups_asked
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.model.views import FallbackReason, GroupKind, GroupState
+from group_sidecar.coordinator.model.views import FallbackReason, GroupKind, GroupState, TopicPartition
 from group_sidecar.coordinator.wire.offset_apis import KAFKA_STORAGE_SINCE, MANY_GROUPS_SINCE
 
 IGNORES_CASE_SINCE = 5
@@ -77,9 +81,28 @@ def _of_offsets(
     for group in groups_asked(request, version):
         if reason := manager.offsets_fallback_reason(group, at):
             return reason
+    if manager.log.partitions.trimmed and not _offsets_are_known(request, version, manager):
+        return FallbackReason.COLD
     if version >= MANY_GROUPS_SINCE and not all(_member_epoch_matches(each, manager, at) for each in request.groups):
         return FallbackReason.VERSION
     return None
+
+
+def _offsets_are_known(request: OffsetFetchRequest, version: int, manager: GroupMetadataManager) -> bool:
+    """Whether the copy has all requested offsets that the broker may have, although the broker has deleted records."""
+    asked = (
+        [(group.group_id, group.topics) for group in request.groups]
+        if version >= MANY_GROUPS_SINCE
+        else [(request.group_id, request.topics)]
+    )
+    return all(manager.offsets_are_known(group_id, _named_partitions(topics)) for group_id, topics in asked)
+
+
+def _named_partitions(topics: Iterable[OffsetFetchRequestTopic] | None) -> list[TopicPartition] | None:
+    """Returns the partitions that a request names; None for all partitions. A topic's id is not resolved to a name."""
+    if topics is None:
+        return None
+    return [(topic.name, number) for topic in topics for number in topic.partition_indexes]
 
 
 def _member_epoch_matches(asked: OffsetFetchRequestGroup, manager: GroupMetadataManager, at: float) -> bool:

@@ -486,6 +486,13 @@ class GroupMetadataManager:
         """Returns why OffsetFetch may not be answered from this copy; None if it may."""
         return self._confidence.reason(Question.OFFSETS, group_id, now)
 
+    def offsets_are_known(self, group_id: str, partitions: Iterable[TopicPartition] | None) -> bool:
+        """Whether the broker has no offsets of these partitions that the copy lacks because of deleted records.
+
+        `partitions` is None for all partitions of the group.
+        """
+        return self._confidence.offsets_are_known(group_id, partitions)
+
     def consumer_fallback_reason(self, group_id: str, now: float) -> FallbackReason | None:
         """Returns why ConsumerGroupDescribe may not be answered from this copy; None if it may."""
         return self._confidence.reason(Question.CONSUMER_GROUP, group_id, now)

@@ -99,7 +99,8 @@ def run(
 
     from group_sidecar.proxy.config.model import load_config
 
-    _open_ports_and_run(settings, partial(load_config, config, _without_none(flags)) if config else None)
+    read = partial(load_config, config, _without_none(flags), only_regular=True) if config else None
+    _open_ports_and_run(settings, read)
 
 
 def _open_ports_and_run(settings: "Config", read: "Callable[[], Config] | None") -> None:

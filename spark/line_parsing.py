@@ -35,6 +35,12 @@ CLOCK_SKEW = timedelta(minutes=5)
 """How far a sidecar's clock may be ahead of this job's clock. A clock further ahead would make other sidecars seem
 late."""
 
+MAX_LINE_BYTES = 16 << 20
+"""Longer lines go to quarantine, and only their beginning is kept there. An array line of 500 records (ARRAY_RECORDS)
+whose group ids all have 32,767 bytes, the most that Kafka allows, is about as long."""
+KEPT_CHARACTERS = 1_000
+"""Characters of a line of more than MAX_LINE_BYTES that are kept in quarantine."""
+
 _UNREADABLE = "_unreadable"
 _NUMBERS = ("BIGINT", "DOUBLE")
 
@@ -101,7 +107,7 @@ def judged(
     arrived = F.when(F.col("arrived_at").between(_moment(EARLIEST), now + F.lit(CLOCK_SKEW)), F.col("arrived_at"))
     # `inline` makes Spark parse each line once. Otherwise each condition would parse lines again.
     parsed = F.inline(F.array(F.from_json("value", schema, options)))
-    read = lines.select("value", arrived.alias("arrived_at"), *others, parsed)
+    read = _shortened(lines).select("value", arrived.alias("arrived_at"), *others, parsed)
     fault = _fault(now, oldest)
     if known_fault is not None:
         fault = F.coalesce(known_fault, fault)
@@ -110,6 +116,16 @@ def judged(
         *record_types(), *array_lines.COLUMNS, "fault", line, "arrived_at", *others
     )
     return array_lines.expanded(lines_with_fault, tuple(record_types()), ("fault", "line", "arrived_at", *others))
+
+
+def _shortened(lines: DataFrame) -> DataFrame:
+    """Returns the lines, without the rest of lines that are too long. The beginning alone is no valid JSON.
+
+    To parse such a line takes several times its size in memory.
+    """
+    value = F.col("value")
+    is_long = F.octet_length(value) > MAX_LINE_BYTES
+    return lines.withColumn("value", F.when(is_long, F.substring(value, 1, KEPT_CHARACTERS)).otherwise(value))
 
 
 def accepted(judged: DataFrame) -> DataFrame:

@@ -20,6 +20,12 @@ MAX_FILE_AGE = "3650000d"
 """Spark ignores files that are older than the newest file by more than this. The date of a file may be wrong by years,
 so the value is ten thousand years."""
 
+MAX_READ_BYTES = 32 << 20
+"""Spark skips longer lines of segments without keeping them in memory. To read a line takes several times its size, and
+by default Spark has 1 GiB of memory (`spark.driver.memory`)."""
+
+_LINE_LIMIT = "mapreduce.input.linerecordreader.line.maxlength"
+"""The setting of Hadoop's line reader, in bytes."""
 _SEGMENT_OPTIONS = {"pathGlobFilter": SEGMENTS, "recursiveFileLookup": "true", "ignoreMissingFiles": "true"}
 _KAFKA = re.compile(r"kafka://(?P<servers>[^/,\s:]+:\d+(?:,[^/,\s:]+:\d+)*)/(?P<topic>[A-Za-z0-9._-]{1,249})")
 
@@ -74,7 +80,8 @@ def files(spark: SparkSession, path: str) -> DataFrame:
     Raises:
         AnalysisException: the folder does not exist.
     """
-    return _from_text(spark.read.options(**_SEGMENT_OPTIONS).text(path))
+    options = {**_SEGMENT_OPTIONS, _LINE_LIMIT: str(MAX_READ_BYTES)}
+    return _from_text(spark.read.options(**options).text(path))
 
 
 def files_stream(spark: SparkSession, path: str) -> DataFrame:
@@ -83,7 +90,8 @@ def files_stream(spark: SparkSession, path: str) -> DataFrame:
     Raises:
         AnalysisException: the folder does not exist.
     """
-    return _from_text(spark.readStream.options(**_SEGMENT_OPTIONS, maxFileAge=MAX_FILE_AGE).text(path))
+    options = {**_SEGMENT_OPTIONS, _LINE_LIMIT: str(MAX_READ_BYTES)}
+    return _from_text(spark.readStream.options(**options, maxFileAge=MAX_FILE_AGE).text(path))
 
 
 def kafka(spark: SparkSession, topic: KafkaTopic) -> DataFrame:

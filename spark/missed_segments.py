@@ -35,7 +35,8 @@ def missed_segments(
 ) -> MissedSegments:
     """Ingests segments that have changed since they were read.
 
-    The result has warnings of these segments, of files that are never read, and of sidecars that use the same id.
+    The result has warnings of these segments, of files that are never read, of files in which lines may be skipped, and
+    of sidecars that use the same id.
 
     No other thread may write a batch at the same time.
 
@@ -52,6 +53,10 @@ def missed_segments(
         others = sorted(row["path"] for row in files.where(~F.col("path").like(_SEGMENT)).select("path").collect())
         if others:
             warnings.append(f"files are not read, because only *.jsonl files are: {_files(others)}")
+        large = files.where(F.col("path").like(_SEGMENT) & (F.col("size") > line_sources.MAX_READ_BYTES))
+        if skipped := sorted(row["path"] for row in large.select("path").collect()):
+            limit = f"lines of more than {line_sources.MAX_READ_BYTES} bytes are not read"
+            warnings.append(f"{limit}, and such lines may be in: {_files(skipped)}")
         if changed := store.ledger.changed(files):
             warnings.append(f"segments are read again, because they changed after they were read: {_files(changed)}")
             lines = line_sources.files(spark, folder).where(F.col("file.path").isin(changed))

@@ -65,6 +65,8 @@ class LogFollower:
         expired: how many offsets the broker has removed without a client's request.
         offsets_removed_at: when a removal of offsets was last read from the log. Deleted topics cause such removals.
         moved_groups: the groups whose partition another broker now leads, with the number of that partition.
+        misplaced_group: a group with records in a partition that stores other groups; None if there is no such group.
+            The broker's coordinator then uses, or has used, another number of partitions than the topic has.
     """
 
     def __init__(self, cache: GroupCache) -> None:
@@ -73,6 +75,7 @@ class LogFollower:
         self.expired = 0
         self.offsets_removed_at = NEVER
         self.moved_groups: BoundedTable[int] = BoundedTable(MAX_MOVED_GROUPS)
+        self.misplaced_group: str | None = None
         self._cleanup: tuple[int, float] | None = None
         self._bypasses = Bypasses(cache)
 
@@ -339,8 +342,8 @@ class LogFollower:
     def _merge_group(self, partition: Partition, name: bytes, now: float) -> list[Fact]:
         log, cache = partition.log, self._cache
         logged = log.groups.get(name)
-        if logged is None:
-            return []  # `bring_back` has merged the group's tombstones already, and has forgotten the group.
+        if logged is None or self._is_misplaced(partition, logged):
+            return []  # None: `bring_back` has merged the group's tombstones already, and has forgotten the group.
         group_id, removed = logged.group_id, logged.removed
         logged.removed = 0
         log.recount(logged)
@@ -375,6 +378,14 @@ class LogFollower:
         facts = self._merge_metadata(group, logged, now, is_live=is_live)
         self._bypasses.judge_members(group_id, facts, partition, now)
         return facts
+
+    def _is_misplaced(self, partition: Partition, logged: LoggedGroup) -> bool:
+        """Whether another partition stores this group. Notes the group unless all of its records were deleted."""
+        if self.partitions.partition_of(logged.group_id) is partition:
+            return False
+        if not logged.is_empty:
+            self.misplaced_group = logged.group_id
+        return True
 
     def _merge_metadata(self, group: Group, logged: LoggedGroup, now: float, *, is_live: bool) -> list[Fact]:
         if group.state is GroupState.DEAD:

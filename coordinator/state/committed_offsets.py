@@ -93,6 +93,10 @@ class CommittedOffsets(Mapping[TopicPartition, CommittedOffset]):
         """Whether the log has an offset of a partition. False if the log is not read."""
         return key_suffix(*partition) in (self.log_values or ())
 
+    def is_known(self, partition: TopicPartition) -> bool:
+        """Whether the log or the wire has shown a commit of a partition, or its deletion."""
+        return partition in self.wire_offsets or self.is_logged(partition)
+
     def differs_from_log(self, partition: TopicPartition, offset: CommittedOffset) -> bool:
         """Whether the log's offset of a partition is missing or differs from `offset`. False if the log is not read."""
         return self.log_values is not None and _differs(self.log_values.get(key_suffix(*partition)), offset)

@@ -16,12 +16,12 @@ uses this sidecar. If clients may bypass this sidecar, the reason for a question
 This reason precedes all other reasons of a group.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.model.events import FOREVER
-from group_sidecar.coordinator.model.views import FallbackReason, GroupKind
+from group_sidecar.coordinator.model.views import FallbackReason, GroupKind, TopicPartition
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_cache import GroupCache
 from group_sidecar.coordinator.state.log_partitions import FRESH_SECONDS, PartitionState
@@ -66,6 +66,8 @@ class Confidence:
             return exclusivity_reason
         if self._cache.may_have_other_brokers and not self._cache.partitions.in_use:
             return FallbackReason.COLD
+        if self._needs_deleted_records(question, group_id, group):
+            return FallbackReason.COLD
         if question is Question.DESCRIPTION:
             return self._description_fallback_reason(group_id, group, now)
         if group_id in self._cache.distrusted:
@@ -88,6 +90,25 @@ class Confidence:
         if group is None and in_use:
             return self._log_fallback_reason(group_id, now) is None
         return question is not Question.CONSUMER_GROUP and (group is None or group.kind is GroupKind.CLASSIC)
+
+    def _needs_deleted_records(self, question: Question, group_id: str, group: Group | None) -> bool:
+        """Whether the answer needs the whole log of a group, but the broker has deleted records from its start.
+
+        `offsets_are_known` decides about the offsets of such a group.
+        """
+        if question is Question.OFFSETS or not self._cache.partitions.may_lack_records(group_id):
+            return False
+        return question is Question.CONSUMER_GROUP or group is None or group.kind is not GroupKind.CLASSIC
+
+    def offsets_are_known(self, group_id: str, partitions: Iterable[TopicPartition] | None) -> bool:
+        """Whether the broker has no offsets of these partitions that the copy lacks because of deleted records.
+
+        `partitions` is None for all partitions of the group.
+        """
+        if not self._cache.partitions.may_lack_records(group_id):
+            return True
+        offsets = self._cache.group_offsets(group_id)
+        return offsets is not None and partitions is not None and all(map(offsets.committed.is_known, partitions))
 
     def _description_fallback_reason(self, group_id: str, group: Group | None, now: float) -> FallbackReason | None:
         """Returns why DescribeGroups may not be answered; None if the copy may answer.
@@ -189,7 +210,7 @@ class Confidence:
         if (exclusivity_reason := cache.exclusivity.fallback_reason(now)) is not None:
             return exclusivity_reason
         is_current = cache.partitions.all_current(now) if cache.partitions.in_use else not cache.may_have_other_brokers
-        if not (cache.unseen_history.all_known and is_current):
+        if cache.partitions.trimmed or not (cache.unseen_history.all_known and is_current):
             return FallbackReason.COLD
         uncertain = not cache.distrusted <= cache.groups.keys() or any(
             each.lost_deletions for _, each in cache.partitions

@@ -330,6 +330,7 @@ class GroupCache:
             self.exclusive
             and self.unseen_history.observed_whole(group_id)
             and self.unread_writes.until_of(group_id) < FOREVER
+            and not self.partitions.may_lack_records(group_id)
         )
 
     def unseen_reason(self, group_id: str, sent_at: float) -> FallbackReason | None:

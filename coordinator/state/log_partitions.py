@@ -110,6 +110,9 @@ class PartitionTable:
         leader_partitions: the partitions that this broker leads, by their numbers.
         not_coordinated: by partition number and group id, the time at which the broker replied NOT_COORDINATOR although
             the group's log is read. The copy has dropped the log's state of these groups.
+        trimmed: the numbers of the partitions from whose start the broker has deleted records. Compaction deletes no
+            records in this sense: the start of the log stays 0. The broker may still have the state that the deleted
+            records contained, so absence from such a log proves nothing.
     """
 
     def __init__(self) -> None:
@@ -117,6 +120,7 @@ class PartitionTable:
         self.expected = False
         self.leader_partitions: dict[int, Partition] = {}
         self.not_coordinated: dict[int, dict[str, float]] = {}
+        self.trimmed: set[int] = set()
         self._epochs: dict[int, int] = {}
         self._leader_terms: dict[int, LeaderTerm] = {}
         self._watched: dict[int, int] = {}
@@ -136,6 +140,7 @@ class PartitionTable:
         """Forgets all partitions, and sets their new number. `groups` are the groups that the copy keeps."""
         self.count, self.leader_partitions, self._epochs, self._groups = count, {}, {}, {}
         self._leader_terms, self._watched, self.not_coordinated = {}, {}, {}
+        self.trimmed.clear()
         for group_id in groups:
             self.add_group(group_id)
 
@@ -190,6 +195,10 @@ class PartitionTable:
             else None
         )
 
+    def may_lack_records(self, group_id: str) -> bool:
+        """Whether the broker has deleted records from the start of the log that stores a group."""
+        return bool(self.trimmed and self.count) and partition_for(group_id, self.count or 0) in self.trimmed
+
     def began_at(self, group_id: str) -> float:
         """Returns when the broker began to lead the partition of a group; NEVER if the partition is not followed."""
         partition = self.partition_of(group_id)
@@ -239,6 +248,9 @@ class PartitionTable:
         """Returns the state of a partition that the caller will read from `start_offset`. Nothing was read yet."""
         leader_term = self._leader_terms[number] = self._leader_term(number, leader_epoch)
         partition = self.leader_partitions[number] = Partition(leader_term, PartitionLog(start_offset))
+        self.trimmed.discard(number)
+        if start_offset > 0:
+            self.trimmed.add(number)
         return partition
 
     def watch(self, epochs: Mapping[int, int]) -> None:
@@ -263,6 +275,7 @@ class PartitionTable:
     def end(self, number: int) -> None:
         """Removes a partition that another broker leads now."""
         self.leader_partitions.pop(number, None)
+        self.trimmed.discard(number)
 
     def advance(self, number: int, leader_epoch: int) -> bool:
         """Notes the leader epoch of a partition. Returns whether an epoch was known before.

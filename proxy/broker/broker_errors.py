@@ -49,6 +49,10 @@ class BrokerRefused(BrokerError):
         self.code = code
 
 
+class LogUnusable(BrokerError):
+    """The sidecar can read `__consumer_offsets`, but does not know which partition stores a group."""
+
+
 class TlsFailed(BrokerError):
     """The broker is reachable, but the TLS handshake failed or TLS broke off."""
 

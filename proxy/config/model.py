@@ -6,6 +6,7 @@ for invalid settings.
 
 import os
 import socket
+import stat
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -214,8 +215,13 @@ class Config(BaseSettings):
         return (init_settings,)
 
 
-def load_config(file: Path | None = None, flags: Settings | None = None) -> Config:
+def load_config(file: Path | None = None, flags: Settings | None = None, *, only_regular: bool = False) -> Config:
     """Reads the settings from `flags` (nested as in the file), the environment and `file`, in this order of precedence.
+
+    Args:
+        file: the file with settings; None if there is none.
+        flags: the settings of the command line.
+        only_regular: whether to refuse a file that is not regular. To open or read a FIFO may block for ever.
 
     Raises:
         ConfigError: with a line for each fault, which names the source and the path of the key.
@@ -224,7 +230,7 @@ def load_config(file: Path | None = None, flags: Settings | None = None) -> Conf
         environment = EnvSettingsSource(Config)()
     except SettingsError as error:
         raise ConfigError([f"environment: {error}"]) from error
-    in_file = _read_file(file) if file else {}
+    in_file = _read_file(file, only_regular=only_regular) if file else {}
     settings = _merged(_merged(in_file, environment), flags or {})
     try:
         config = Config.model_validate(settings)
@@ -258,9 +264,9 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _read_file(file: Path) -> Settings:
+def _read_file(file: Path, *, only_regular: bool) -> Settings:
     try:
-        settings = yaml.load(file.read_text("utf-8"), _Loader)
+        settings = yaml.load((_read_regular(file) if only_regular else file.read_bytes()).decode(), _Loader)
     except OSError as error:
         raise ConfigError([f"{file}: {reason_of(error)}"]) from error
     except UnicodeDecodeError as error:
@@ -278,6 +284,20 @@ def _read_file(file: Path) -> Settings:
     if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
         raise ConfigError([f"{file}: must be a mapping of keys"])
     return settings
+
+
+def _read_regular(file: Path) -> bytes:
+    """Returns the content of a regular file, or of the regular file to which a link leads.
+
+    Raises:
+        OSError: the file cannot be read.
+        ConfigError: the file is not regular.
+    """
+    # Without O_NONBLOCK, the opening of a FIFO waits for a writer.
+    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise ConfigError([f"{file}: is not a regular file, so it cannot be read again"])
+        return opened.read()
 
 
 def _merged(below: Settings, above: Settings) -> Settings:

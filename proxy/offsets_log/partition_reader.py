@@ -24,7 +24,7 @@ from group_sidecar.coordinator.model.facts import OffsetsExpired
 from group_sidecar.coordinator.state.log_partitions import PartitionState, StaleEpoch, partition_for
 from group_sidecar.coordinator.state.partition_log import PartitionLog
 from group_sidecar.metrics.log_read_counters import LogReadCounters
-from group_sidecar.proxy.broker.broker_errors import BrokerRefused, error_name
+from group_sidecar.proxy.broker.broker_errors import BrokerRefused, LogUnusable, error_name
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
@@ -114,9 +114,11 @@ class PartitionReader:
         self._buffer_size = buffer_size
         self._readings: dict[int, PartitionReading] = {}
         self._failures: dict[int, _Failure] = {}
+        self._partition_count: int | None = None
         self._rounds = 0
         self._ask_at: dict[int, float] = {}
         self._resigned: list[int] = []
+        self._trimmed: set[int] = set()
         self._partitions_to_reload: set[int] = set()
         self._wakeup = trio.Event()
 
@@ -152,8 +154,8 @@ class PartitionReader:
                 await trio.lowlevel.checkpoint()
 
     def stop_reading(self) -> None:
-        """Forgets all that was read. Called if the broker denies access to the topic, or if the topic's partition count
-        changes.
+        """Forgets all that was read. Called if the broker denies access to the topic, if the topic was deleted, or if
+        the log cannot be used.
         """
         self._readings.clear()
         self._coordinators.learn({})
@@ -187,16 +189,18 @@ class PartitionReader:
     # Leadership.
 
     async def discover(self, client: KafkaClient) -> None:
-        """Finds the partitions that must be loaded, and the partitions that must not be read any more."""
+        """Finds the partitions that must be loaded, and the partitions that must not be read any more.
+
+        Raises BrokerRefused, LogUnusable, and the exceptions of `KafkaClient.ask`.
+        """
         self.discover_at = trio.current_time() + DISCOVER_SECONDS
         self._drop_partitions_to_reload()
         epochs, nodes = await leaders(client, OFFSETS_TOPIC)
-        self._coordinators.learn(nodes)
-        count = self._follower.partitions.count
-        if count not in (None, len(epochs)):
-            self.stop_reading()
         if not epochs:
+            self.stop_reading()
             return
+        self._check_count(len(epochs))
+        self._coordinators.learn(nodes)
         self._follower.count_partitions(len(epochs), self._now())
         asked = {number: epoch for number, epoch in epochs.items() if self._needs_leader_check(number, epoch)}
         starts = await log_starts(client, OFFSETS_TOPIC, asked) if asked else {}
@@ -205,6 +209,30 @@ class PartitionReader:
             await trio.lowlevel.checkpoint()
         self._follower.partitions.watch(epochs)
         self._log_resigned()
+        self._log_trimmed()
+
+    def _check_count(self, count: int) -> None:
+        """Checks that the topic has as many partitions as before.
+
+        A broker's coordinator reads the number of partitions only when the broker starts.
+        """
+        before, self._partition_count = self._partition_count, count
+        if before not in (None, count):
+            self._give_up(f"{OFFSETS_TOPIC} has {count} partitions, and had {before} before")
+
+    def _check_placement(self, reading: PartitionReading) -> None:
+        """Checks that all records of the partition belong to groups that the partition stores."""
+        if (group_id := self._follower.misplaced_group) is not None:
+            self._follower.misplaced_group = None
+            self._give_up(f"{reading.name} has records of the group {group_id!r}, which another partition stores")
+
+    def _give_up(self, reason: str) -> None:
+        """Forgets all that was read, because the partition that stores a group is not known. Raises LogUnusable.
+
+        No answer may use the copy any more, so nothing may be awaited before the copy has forgotten the log.
+        """
+        self.stop_reading()
+        raise LogUnusable(reason)
 
     def _needs_leader_check(self, number: int, leader_epoch: int) -> bool:
         failure = self._failures.get(number)
@@ -243,7 +271,8 @@ class PartitionReader:
         Returns whether the reply contained any partition.
 
         The broker serves the first partitions first. If there are no new records, the broker waits up to `wait`
-        seconds. Raises BrokerRefused if the partitions may not be read, and the exceptions of `KafkaClient.ask`.
+        seconds. Raises BrokerRefused if the partitions may not be read, LogUnusable, and the exceptions of
+        `KafkaClient.ask`.
         """
         self._rounds += 1
         asked = {reading.number: reading for reading in readings}
@@ -297,6 +326,8 @@ class PartitionReader:
             # records.
             if self._is_current(reading) and (reading.loaded or ended):
                 await self._apply_replayed(reading)
+        except LogUnusable:
+            raise
         except DecodeError as error:
             self._fail(reading, str(error))
         except Exception as error:  # noqa: BLE001 - the other partitions must still be read
@@ -339,6 +370,7 @@ class PartitionReader:
     async def _apply_replayed(self, reading: PartitionReading) -> None:
         with trio.CancelScope(shield=True):  # Replayed records that are not merged now would be missing later.
             for facts in self._follower.merge(reading.number, self._now()):
+                self._check_placement(reading)
                 self._copy.report_facts(facts)
                 await self._yield_to_others(reading)
 
@@ -350,6 +382,7 @@ class PartitionReader:
 
     def _caught_up(self, reading: PartitionReading, asked_at: float) -> None:
         expired = self._follower.end_reached(reading.number, asked_at, self._now())
+        self._check_placement(reading)
         partition = self._follower.partitions.leader_partitions[reading.number]
         if partition.state is PartitionState.FAILED:
             self._fail(reading, partition.reason)
@@ -381,6 +414,16 @@ class PartitionReader:
         if resigned:
             log.info(
                 f"the broker resigned from partitions of {OFFSETS_TOPIC}", broker=self._broker, partitions=resigned
+            )
+
+    def _log_trimmed(self) -> None:
+        before, self._trimmed = self._trimmed, set(self._follower.partitions.trimmed)
+        if found := sorted(self._trimmed - before):
+            log.warning(
+                f"the broker has deleted records from the start of partitions of {OFFSETS_TOPIC}",
+                broker=self._broker,
+                partitions=found,
+                hint="set the topic's cleanup.policy to compact",
             )
 
     # Failures.

@@ -14,7 +14,13 @@ from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
 from group_sidecar.coordinator.state.log_partitions import PartitionState
 from group_sidecar.metrics.log_read_counters import LogReadCounters
 from group_sidecar.proxy.broker.authentication import setting_hint
-from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerError, BrokerRefused, BrokerUnreachable
+from group_sidecar.proxy.broker.broker_errors import (
+    AuthenticationFailed,
+    BrokerError,
+    BrokerRefused,
+    BrokerUnreachable,
+    LogUnusable,
+)
 from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
@@ -53,6 +59,8 @@ class OffsetsTail:
 
     Attributes:
         denied: whether the broker denies the sidecar the right to read the log, or refuses its credentials.
+        unusable: whether the log is not read any more, because the partition that stores a group is not known. Only a
+            new process reads the log again.
     """
 
     def __init__(
@@ -72,7 +80,7 @@ class OffsetsTail:
         self._table = copy.manager.log.partitions
         self._attempts = Backoff()
         self._failure_reason = "not read yet"
-        self.denied = False
+        self.denied = self.unusable = False
         self._table.expected = True
 
     @property
@@ -82,15 +90,19 @@ class OffsetsTail:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether all partitions that the broker leads are loaded. Also True if the sidecar may not read the log."""
+        """Whether all partitions that the broker leads are loaded.
+
+        Also True if the sidecar may not read the log, or cannot use it.
+        """
         loads = PartitionState.LOADING in self._table.states.values()
-        return self.denied or not (self._failure_reason or loads)
+        return self.denied or self.unusable or not (self._failure_reason or loads)
 
     def status(self) -> LogStatus:
         """Returns whether the log is read, or else the reason, and the count and the states of the partitions.
 
         If commits or members bypassed the sidecar, the status contains how many, and whether answers may rely on
-        `answers.exclusive`. If partitions have failed, the status contains the reasons.
+        `answers.exclusive`. If the broker has deleted records from the start of partitions, the status names these
+        partitions. If partitions have failed, the status contains the reasons.
         """
         partitions_by_state = {
             state: sorted(number for number, found in self._table.states.items() if found is state)
@@ -108,6 +120,8 @@ class OffsetsTail:
                 "members": exclusivity.members,
                 "exclusive": exclusivity.holds(self._copy.epoch(trio.current_time())),
             }
+        if trimmed := sorted(self._table.trimmed):
+            fields["records_deleted"] = {"count": len(trimmed), "partitions": trimmed}
         if failed := partitions_by_state[PartitionState.FAILED]:
             fields["reasons"] = {str(number): self._table.leader_partitions[number].reason for number in failed}
         return fields
@@ -125,7 +139,7 @@ class OffsetsTail:
         await (supervisor or Supervisor()).keep_running(Task.TAIL, self._read, self._broker)
 
     async def _read(self) -> None:
-        while True:
+        while not self.unusable:
             try:
                 async with self._connections.connect() as client, trio.open_nursery() as nursery:
                     client.raise_reply_limit(self._largest_reply)
@@ -140,6 +154,8 @@ class OffsetsTail:
                         nursery.cancel_scope.cancel()
             except Exception as error:  # noqa: BLE001 - unexpected exceptions are raised again
                 await trio.sleep(await self._connection_failed(first_error(error)))
+
+        await trio.sleep_forever()
 
     async def _tail(self, client: KafkaClient) -> None:
         """Finds the partitions that the broker leads, and reads new records of loaded partitions, until the connection
@@ -196,10 +212,15 @@ class OffsetsTail:
     async def _connection_failed(self, error: Exception) -> float:
         """Handles the error that ended the connection, for example a missing right to read the log.
 
+        After LogUnusable there is no further attempt.
+
         Returns the seconds until the next attempt.
 
         Raises the error again if neither the broker nor the network can be its cause.
         """
+        if isinstance(error, LogUnusable):
+            self._log_unusable(error)
+            return 0.0
         self._attempts.failures += 1
         self._failure_reason = str(error) or type(error).__name__
         expected = isinstance(error, BrokerError | DecodeError)
@@ -220,6 +241,17 @@ class OffsetsTail:
                 log_method = log.debug if isinstance(error, BrokerUnreachable) else log.warning
                 log_method(f"{OFFSETS_TOPIC} is not read", **fields)
         return DENIED_SECONDS if denied else self._attempts.pause()
+
+    def _log_unusable(self, error: LogUnusable) -> None:
+        """Logs that the sidecar leaves all answers that need the log to the broker."""
+        self.unusable, self._failure_reason = True, str(error)
+        self._table.expected = True  # Offsets may be lost when the broker restarts, and the wire does not show that.
+        log.warning(
+            f"{OFFSETS_TOPIC} is not read any more: the number of its partitions has changed",
+            broker=self._broker,
+            reason=str(error),
+            hint="restart the brokers, then the sidecar",
+        )
 
     def _log_denied(self, error: Exception, fields: dict[str, str]) -> None:
         hint = "grant READ and DESCRIBE on the topic to the sidecar's user" + (

@@ -294,6 +294,23 @@ def test_sighup_reloads_file_below_flags(tmp_path: Path) -> None:
         ]
 
 
+def test_sighup_refuses_fifo(tmp_path: Path) -> None:
+    """A FIFO in place of the file fails its reload, and does not block the next reload."""
+    file = tmp_path / "sidecar.yaml"
+    text = "{listen: '127.0.0.1:0', upstream: '127.0.0.1:1', policies: {group_max_size: {limit: 5}}}"
+    file.write_text(text)
+    with running("--config", str(file)) as process:
+        file.unlink()
+        os.mkfifo(file)
+        os.kill(process.pid, signal.SIGHUP)
+        line = logged(process)
+        assert line["faults"] == [f"{file}: is not a regular file, so it cannot be read again"]
+        file.unlink()
+        file.write_text(text.replace("5", "6"))
+        os.kill(process.pid, signal.SIGHUP)
+        assert logged(process)["changed"] == ["policies.group_max_size.limit: 5 -> 6"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_stop_the_sidecar(number: signal.Signals) -> None:
     """A sidecar accepts clients until SIGTERM or SIGINT and then exits with status 0."""

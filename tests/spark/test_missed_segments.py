@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from group_sidecar.spark import ingest as refresh_module
+from group_sidecar.spark import line_parsing, line_sources
 from group_sidecar.spark import segment_ledger as ledger_module
 from group_sidecar.spark.jobs import RunOptions, run
 from group_sidecar.spark.store import Store
@@ -78,6 +79,23 @@ def test_no_segment_is_missed(spark: SparkSession, tmp_path: Path, journals: Pat
     assert len(names) == 14
     # The arrival time of a line is unknown if its file has a date in 2255.
     assert {row["line"] for row in store.read("quarantine").collect()} == {BROKEN, whole[1][:20], *ancient}
+
+
+def test_long_line_does_not_stop_fleet(
+    spark: SparkSession, tmp_path: Path, journals: Path, run_again: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that is too long goes to quarantine without its rest. A line that is longer still is skipped with a
+    warning. The other lines of both segments are read.
+    """
+    monkeypatch.setattr(line_parsing, "MAX_LINE_BYTES", 2_000)
+    monkeypatch.setattr(line_sources, "MAX_READ_BYTES", 10_000)
+    records = RecordsOfBoot("a")
+    seal(journals, "long", ["x" * 2_001, line(records.heartbeat(10))])
+    seal(journals, "longer", [line(records.heartbeat(20)), "x" * 10_001, line(records.heartbeat(30))])
+    warned = "warning: lines of more than 10000 bytes are not read, and such lines may be in: 1 file (longer.jsonl)"
+    assert sorted(run_again()) == ["3 records, 1 lines in quarantine (not_json_object 1)", warned]
+    store = Store.opened(spark, str(tmp_path / "store"))
+    assert [row["line"] for row in store.read("quarantine").collect()] == ["x" * line_parsing.KEPT_CHARACTERS]
 
 
 def test_duplicate_sidecar_id_is_detected(

@@ -87,16 +87,22 @@ def gone(group: str = "g") -> Entry:
 
 
 class Reader:
-    """A copy of a coordinator that follows one partition of the log."""
+    """A copy of a coordinator that follows one partition of the log. `start` is the offset at which the log starts."""
 
     def __init__(
-        self, *, exclusive: bool = False, load: Iterable[Entry] = (), max_groups: int = 100, max_offsets: int = 10_000
+        self,
+        *,
+        exclusive: bool = False,
+        load: Iterable[Entry] = (),
+        max_groups: int = 100,
+        max_offsets: int = 10_000,
+        start: int = 0,
     ) -> None:
         self.manager = GroupMetadataManager(exclusive=exclusive, max_groups=max_groups, max_offsets=max_offsets)
         self.manager.set_existing_groups(())
         self.follower = self.manager.log
         self.follower.count_partitions(1, 0)
-        self.log = self.follower.begin_load(0, 3, 0, 0)
+        self.log = self.follower.begin_load(0, 3, start, 0)
         self.append(*load)
         self.catch_up(0, 0)
 

@@ -412,6 +412,24 @@ def test_unreadable_file_is_reported(write: Any, tmp_path: Path) -> None:
     assert faults(Path("binary.yaml")) == ["binary.yaml: is not UTF-8"]
 
 
+@pytest.mark.timeout(20)
+def test_reload_reads_only_regular_files(write: Any, tmp_path: Path) -> None:
+    """A reload reads a link to a file, as Kubernetes makes, but refuses a FIFO or a device at once."""
+    data, link = tmp_path / "..data", tmp_path / "link.yaml"
+    data.symlink_to(tmp_path)
+    link.symlink_to(data / write(LEAST))
+    assert load_config(link, only_regular=True) == load_config(link)
+    fifo = tmp_path / "fifo.yaml"
+    os.mkfifo(fifo)
+    for file in (fifo, Path("/dev/null")):
+        with pytest.raises(ConfigError) as caught:
+            load_config(file, only_regular=True)
+        assert caught.value.lines == [f"{file}: is not a regular file, so it cannot be read again"]
+    for file, reason in ((tmp_path, "is a directory"), (tmp_path / "none", "no such file or directory")):
+        with pytest.raises(ConfigError, match=reason):
+            load_config(file, only_regular=True)
+
+
 def test_yaml_anchors_are_merged(write: Any) -> None:
     """YAML anchors and merge keys work in lists of overrides."""
     shared = "- &team {limit: 5, group: a}\n    - {<<: *team, group: b}"

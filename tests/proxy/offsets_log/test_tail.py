@@ -320,17 +320,104 @@ async def test_truncated_log_is_reloaded(broker: LogBroker, autojump_clock: Mock
     assert events_starting_with(lines, "offset out of range: a partition is loaded again")
 
 
-async def test_changed_partition_count_resets_all(
+async def test_deleted_start_of_log_is_reported(broker: LogBroker, autojump_clock: MockClock, lines: list[Any]) -> None:
+    """One warning and the status name a partition from whose start the broker has deleted records."""
+    partition = broker.partitions[0]
+    for offset in (5, 6):
+        partition.commit(GROUPS[0], offset)
+    async with reading() as side:
+        assert "records_deleted" not in side.tail.status()
+        partition.start, partition.epoch = 1, 2
+        await trio.sleep(10)
+        assert side.states == {0: "owned", 1: "owned"}
+        assert side.offset(GROUPS[0]) == 6
+        assert side.tail.status()["records_deleted"] == {"count": 1, "partitions": [0]}
+    assert warnings(lines) == ["the broker has deleted records from the start of partitions of __consumer_offsets"]
+
+
+def _answers(side: Side, group: str) -> bool:
+    """Whether the copy answers for the group's offsets, or answers that the group does not exist."""
+    manager, now = side.state.copy.manager, side.state.copy.epoch(trio.current_time())
+    reasons = (manager.offsets_fallback_reason(group, now), manager.consumer_fallback_reason(group, now))
+    return None in reasons or manager.listing_fallback_reason(now) is None
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_changed_partition_count_ends_reading(
+    broker: LogBroker, autojump_clock: MockClock, lines: list[Any], exclusive: bool
+) -> None:
+    """After a change of the number of partitions, the copy answers nothing from the log, and does not read it again.
+
+    The broker's coordinator uses the number that it read at its start.
+    """
+    broker.partitions[0].commit(GROUPS[0], 5)
+    async with reading(answers={"exclusive": exclusive}) as side:
+        assert _answers(side, GROUPS[0])
+        broker.partitions |= {2: LogBroker(3).partitions[2]}
+        await trio.sleep(3)
+        assert side.states == {}
+        assert side.offset(GROUPS[0]) is None
+        assert not _answers(side, GROUPS[0])
+        assert side.state.coordinators.coordinator(GROUPS[0]) is None
+        assert side.tail.is_loaded  # A successor does not wait for the log.
+        status = side.tail.status()
+        assert status["read"] is False
+        assert status["trouble"] == "__consumer_offsets has 3 partitions, and had 2 before"
+        broker.asked.clear()
+        await trio.sleep(600)
+        assert broker.asked == []
+        assert not _answers(side, GROUPS[0])
+    [line] = [line for line in lines if line["log_level"] == "warning"]
+    assert line["event"] == "__consumer_offsets is not read any more: the number of its partitions has changed"
+
+
+async def test_recreated_topic_with_other_count_is_not_read(
     broker: LogBroker, autojump_clock: MockClock, lines: list[Any]
 ) -> None:
-    """A changed number of partitions discards all offsets and loads all partitions again."""
-    broker.partitions[0].commit("a", 5)
+    """If the topic is created again with another number of partitions, the log is not read any more."""
     async with reading() as side:
-        broker.partitions = LogBroker(3).partitions
-        await trio.sleep(3)
-        assert side.state.copy.manager.log.partitions.count == 3
-        assert side.states == {0: "owned", 1: "owned", 2: "owned"}
-        assert side.offset("a") is None
+        partitions = broker.partitions
+        for found, unusable in (({}, False), (partitions, False), ({}, False), (LogBroker(3).partitions, True)):
+            broker.partitions = found
+            await trio.sleep(3)
+            assert side.tail.unusable is unusable
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+async def test_misplaced_records_end_reading(
+    broker: LogBroker, autojump_clock: MockClock, lines: list[Any], loaded: bool
+) -> None:
+    """If a partition has records of a group that another partition stores, the copy answers nothing from the log.
+
+    The topic may have got more partitions before the start of the sidecar, and the broker may not have been restarted.
+    """
+    broker.partitions[0].commit(GROUPS[0], 5)
+    if not loaded:
+        broker.partitions[1].commit(GROUPS[0], 6)
+    async with reading() as side:
+        if loaded:
+            assert _answers(side, GROUPS[0])
+            broker.partitions[1].commit(GROUPS[0], 6)
+            await trio.sleep(1)
+        assert side.states == {}
+        assert not _answers(side, GROUPS[0])
+        assert side.tail.status()["trouble"] == (
+            f"__consumer_offsets-1 has records of the group {GROUPS[0]!r}, which another partition stores"
+        )
+    assert warnings(lines) == ["__consumer_offsets is not read any more: the number of its partitions has changed"]
+
+
+async def test_misplaced_tombstone_is_ignored(broker: LogBroker, autojump_clock: MockClock, lines: list[Any]) -> None:
+    """A group whose records in a wrong partition were all deleted does not matter."""
+    broker.partitions[0].commit(GROUPS[0], 5)
+    broker.partitions[1].commit(GROUPS[0], 6)
+    broker.partitions[1].expire(GROUPS[0])
+    async with reading() as side:
+        broker.partitions[1].expire(GROUPS[0])
+        await trio.sleep(1)
+        assert side.states == {0: "owned", 1: "owned"}
+        assert side.offset(GROUPS[0]) == 5
+    assert warnings(lines) == []
 
 
 @pytest.mark.parametrize("versions", [None, OLD_VERSIONS])
