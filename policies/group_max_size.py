@@ -26,6 +26,7 @@ from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.model.states import STATES_COUNTING_MEMBERS
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, GroupView
 from group_sidecar.policies.patterns import RegularExpression, matcher
 from group_sidecar.policies.policy import Policy, PolicySection, PolicySettings, WholeNumber
@@ -166,7 +167,7 @@ class GroupMaxSize(Policy):
             # Kafka's coordinator removes the refused member, or its issued id. Otherwise the rebalance would wait for
             # the member.
             return ALLOW if occupancy.parked < limit else self._refuse(occupancy.parked, limit, remove=caller)
-        if occupancy.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        if occupancy.state in STATES_COUNTING_MEMBERS:
             # An issued id is not removed, because Kafka 4 rebalances a stable group when the id leaves.
             return self._judge_size(limit, caller, group, self.settings.error_code)
         return ALLOW if occupancy.certain else CONFIRM

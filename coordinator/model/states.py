@@ -68,6 +68,9 @@ TRANSITIONS: dict[tuple[GroupState, StateChange], GroupState] = {
 
 SETTLED = frozenset({GroupState.STABLE, GroupState.EMPTY})
 """Lasting states. In these states, the brokers of all releases describe a group alike."""
+STATES_COUNTING_MEMBERS = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
+"""The states in which the members of a group count towards its size limit. In PreparingRebalance, the parked joins
+count."""
 
 
 class InvalidTransition(Exception):

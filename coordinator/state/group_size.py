@@ -1,11 +1,10 @@
 """The size of a group for a size limit (KIP-389), from members, joins in flight and the broker's last description."""
 
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS, NEVER
+from group_sidecar.coordinator.model.states import STATES_COUNTING_MEMBERS
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, Occupancy
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.pending_joins import BrokerDescription
-
-_ALL_COUNT = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
 
 
 def occupancy_of(group: Group, now: float, *, exclusive: bool, asked_often: bool = False) -> Occupancy:
@@ -21,18 +20,14 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool, asked_often: bool
             pending.unlogged_members.leaving_ids(now)
         )
         return Occupancy(state=group.apparent_state, members=here, certain=group.consumer is not None)
-    timely = not group.overdue and now <= group.earliest_timeout(now)
-    # Only the metadata of a join shows whether the join begins a rebalance.
-    guessed = group.metadata_omitted and bool(group.joins)
-    doubtful = pending.has_lost_joins or pending.has_overdue_reply or guessed
-    is_certain = exclusive and group.incomplete_reason is None and not doubtful and timely
+    is_certain = exclusive and _is_certain(group, now)
     description = _valid_description(group, now) or (pending.last_description(now) if asked_often else None)
     # Lost joins may have begun a rebalance, in which known members have no priority over new members.
     state = GroupState.PREPARING_REBALANCE if pending.has_lost_joins else group.apparent_state
     members, may_be_settled = frozenset(group.members), False
     if description is not None and not is_certain:
-        state, members = _state_since(description, group), _members_since(description, group)
-        may_be_settled = description.state in _ALL_COUNT and not _has_begun(description, group)
+        state, members = _state_since(description, group), description.members.difference(group.left_member_ids)
+        may_be_settled = description.state in STATES_COUNTING_MEMBERS and not _has_begun(description, group)
     certain = is_certain or description is not None
     # The broker rejects joins with unknown member ids, for instance of clients that still use ids of a removed group.
     unknown = pending.parked_unknown(members, group.pending) if certain else 0
@@ -46,19 +41,24 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool, asked_often: bool
     )
 
 
+def _is_certain(group: Group, now: float) -> bool:
+    """Whether the copy has exactly the members and joins that the broker has, if no client bypasses the sidecar."""
+    if group.overdue or now > group.earliest_timeout(now):
+        return False
+    pending = group.pending_joins
+    # Only the metadata of a join shows whether the join begins a rebalance.
+    may_be_rebalancing = group.metadata_omitted and bool(group.joins)
+    doubtful = pending.has_lost_joins or pending.has_join_before_generation or may_be_rebalancing
+    return group.incomplete_reason is None and not doubtful
+
+
 def _valid_description(group: Group, now: float) -> BrokerDescription | None:
     """Returns the broker's description of the group; None if the members or parked joins may have changed since."""
     description = group.pending_joins.described_since(group.generation_at, now)
-    if description is None or description.is_preparing:
+    if description is None or description.state is GroupState.PREPARING_REBALANCE:
         return description
     may_have_removed_member = description.asked_at < group.earliest_timeout(now) < now
     return None if may_have_removed_member else description
-
-
-def _members_since(description: BrokerDescription, group: Group) -> frozenset[str]:
-    """Returns the described members without those that have left since."""
-    left_ids = group.left_member_ids
-    return frozenset(each for each in description.members if each not in left_ids)
 
 
 def _state_since(description: BrokerDescription, group: Group) -> GroupState:

@@ -63,11 +63,6 @@ class BrokerDescription:
     asked_at: float
     replied_at: float
 
-    @property
-    def is_preparing(self) -> bool:
-        """Whether the broker held back the replies to joins."""
-        return self.state is GroupState.PREPARING_REBALANCE
-
 
 class PendingJoins:
     """Joins of one group that are, or may be, in flight at the broker.
@@ -287,8 +282,9 @@ class PendingJoins:
         return member_id in self._joining_member_ids or bool(self._lost_joins and self._lost_joins_of(member_id))
 
     @property
-    def has_overdue_reply(self) -> bool:
+    def has_join_before_generation(self) -> bool:
         """Whether a join from before the last generation has no reply: it was replaced, or its reply is late."""
+        # `sent` is in the order in which the joins were sent.
         oldest = next((sent.sent_at for sent in self.sent.values() if sent.joining.will_park), FOREVER)
         return oldest < self.generation_at
 
@@ -324,7 +320,7 @@ class PendingJoins:
         description = self.last_description(now)
         if description is None or description.asked_at < since:
             return None
-        if description.asked_at <= self._sessions_ended_at and not description.is_preparing:
+        if description.asked_at <= self._sessions_ended_at and description.state is not GroupState.PREPARING_REBALANCE:
             return None
         for lost_join in self._lost_joins.values():
             # If a join was lost, or may have arrived, after the description was requested, the description lacks the

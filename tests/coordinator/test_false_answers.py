@@ -314,10 +314,11 @@ def test_late_join_outdates_description() -> None:
     manager.apply([described(manager, 1.2, GroupState.STABLE, "a", "old")], 1.3)
     manager.apply([accepted(3, 1.4, "new", token="2:1")], 1.5)
     assert not manager.view_with_occupancy("g", 1.55).occupancy.certain
+    manager.apply([described(manager, 1.6, GroupState.STABLE, "a", "new")], 1.7)
     again = replace(JOINING, token="2:2", member_id="new")
-    manager.apply([JoinSent(group_id="g", sent_at=1.6, joining=again)], 1.6)
-    occupancy = manager.view_with_occupancy("g", 1.7).occupancy
-    assert not occupancy.certain or occupancy.parked == 1
+    manager.apply([JoinSent(group_id="g", sent_at=1.8, joining=again)], 1.8)
+    occupancy = manager.view_with_occupancy("g", 1.9).occupancy
+    assert (occupancy.certain, occupancy.parked) == (True, 1)
 
 
 @pytest.mark.parametrize("timeout_ms", [JOINING.session_timeout_ms, JOINING.rebalance_timeout_ms])
