@@ -60,12 +60,9 @@ def why(
     causes = _causes(completed, kept)
     seconds = [float(cell["duration_seconds"]) for cell in completed]
     slow = [cell["slowest"] for cell in completed if cell["slowest"]]
-    least = [figure for figure, kind in _FORGOTTEN.items() if (forgotten.get(kind) or "") >= begin]
-    kept_since = format_time(str(forgotten.get("changes"))) if "rebalances" in least else None
     failed = [cell for cell in in_span if cell["what"] == "offsets_committed"]
-    for figure, of_figure in (("refusals", runs), ("failed_commits", failed)):
-        if figure not in least and any(_first_refused_at(run) < begin for run in of_figure):
-            least.append(figure)
+    least = _lower_bounds({"refusals": runs, "failed_commits": failed}, forgotten, begin)
+    kept_since = format_time(str(forgotten.get("changes"))) if "rebalances" in least else None
     return {
         "since": begin,
         "until": end,
@@ -84,6 +81,16 @@ def why(
 
 _FORGOTTEN = {"rebalances": "changes", "refusals": "refusals", "failed_commits": "commits"}
 """The kind of facts that each figure counts."""
+
+
+def _lower_bounds(runs: Mapping[str, Iterable[Cells]], forgotten: Mapping[str, str | None], begin: str) -> list[str]:
+    """Returns the figures that are lower bounds for the time since `begin`.
+
+    Facts of that time are no longer kept, or one of the figure's `runs` began before and its parts are not known.
+    """
+    least = [figure for figure, kind in _FORGOTTEN.items() if (forgotten.get(kind) or "") >= begin]
+    cut = (figure for figure, its_runs in runs.items() if any(_first_refused_at(run) < begin for run in its_runs))
+    return [*least, *(figure for figure in cut if figure not in least)]
 
 
 def _first_refused_at(run: Cells) -> str:
