@@ -92,6 +92,7 @@ def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Mem
         member is not None
         and member.principal is event.principal
         and member.true_host == event.client_host
+        and member.true_client_id == event.client_id
         and event.generation == group.generation
     ):
         return member, []  # By far the most frequent case.

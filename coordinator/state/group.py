@@ -522,7 +522,8 @@ class Group:
 
         Nothing changes if the host is empty, because the client is then unknown. An empty client id is not known.
         """
-        if not true_host or (member.principal is principal and member.true_host == true_host):
+        same_client = member.true_host == true_host and client_id in ("", member.true_client_id)
+        if not true_host or (member.principal is principal and same_client):
             return
         if member.principal != principal or member.true_host != true_host:
             self.changes = next(self._ticks)
