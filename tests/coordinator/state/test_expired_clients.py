@@ -5,8 +5,10 @@ import pytest
 from group_sidecar.coordinator.model.events import (
     JoiningMember,
     JoinSent,
+    LeaveSent,
     MemberSeen,
     MembersLeft,
+    MemberUnknown,
     RebalanceSeen,
     Synced,
 )
@@ -158,6 +160,7 @@ def reloaded() -> Copy:
     take_over(copy)
     copy.log_says(GROUP)
     sees_a(copy)
+    copy.now += 3
     copy.follower.resign(0, 6, copy.now)
     take_over(copy, 7)
     copy.log_says(GROUP)
@@ -178,7 +181,7 @@ def test_session_goes_on_after_reload(signs: str) -> None:
         is_let_in(copy, sends_join(copy))
     if "logged" in signs:
         copy.log_says(generation(2, "b"))
-    copy.now += 30 if signs else 0
+    copy.now += 30 if signs else 1.5
     [started] = of_started(copy, joining(copy, reason=REJOINED))
     assert started.cause is not EXPIRED
 
@@ -190,6 +193,14 @@ def test_heartbeat_in_rebalance_shows_session() -> None:
     assert len(clients) == 1
     copy.wire_says(RebalanceSeen, member_id="a", generation=1, is_heartbeat=True)
     assert not clients
+
+
+def test_unconfirmed_leave_ends_note() -> None:
+    """The broker restarts, and a member leaves. Only a later UNKNOWN_MEMBER_ID shows the leave."""
+    copy = reloaded()
+    copy.wire_says(LeaveSent, members=(("a", None),), **CLIENT_A)
+    copy.wire_says(MemberUnknown, member_id="a", instance_id=None)
+    assert not copy.manager.group_metadata_cache["g"].rebalances.expired_clients
 
 
 def test_sync_shows_session() -> None:
