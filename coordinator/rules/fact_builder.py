@@ -1,6 +1,6 @@
 """Builds the facts about members and rebalances of a group."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from group_sidecar.coordinator.model.events import NEVER
@@ -27,7 +27,7 @@ earlier that the generation is stable."""
 
 
 def member_gone_facts(
-    group: Group, members: Iterable[Member], departure: Departure, now: float, reason: str = ""
+    group: Group, members: Sequence[Member], departure: Departure, now: float, reason: str = ""
 ) -> list[Fact]:
     """Returns a fact for each member that left, and counts the members unless they were fenced.
 
@@ -38,6 +38,8 @@ def member_gone_facts(
     facts = [_gone_fact(group, member, departure, now, reason) for member in left if member.client_host]
     if departure is Departure.EXPIRED:
         group.rebalances.expired_clients.note(left)
+    else:
+        group.rebalances.expired_clients.forget({member.member_id for member in members})
     if departure is not Departure.FENCED:
         group.rebalances.count_left(left)
     return facts

@@ -120,7 +120,7 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         group.await_epoch(now)
         return _add_member(group, event, now)
     facts: list[Fact] = []
-    if group.continues_generation(event.generation):
+    if group.continues_generation(event.generation, now):
         group.adopt_generation(event.generation, now)
     elif event.generation != group.generation or group.state in _STATES_WITHOUT_MEMBERS or _is_recreated(group, event):
         facts += begin_rebalance(group, now, _cause_of_immediate_join(group, event))

@@ -179,7 +179,7 @@ def _confirm(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
         group.roster.replace(
             {each: _member(here.get(each), logged_members[each], group.protocol, now) for each in logged_members}
         )
-        group.end_former()
+        group.apply_former(now)
         group.mark_complete()
     elif logged_members.keys() != here.keys():
         group.doubt(now)

@@ -92,6 +92,7 @@ def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Mem
         member is not None
         and member.principal is event.principal
         and member.true_host == event.client_host
+        and member.true_client_id == event.client_id
         and event.generation == group.generation
     ):
         return member, []  # By far the most frequent case.
@@ -137,6 +138,7 @@ def synced(group: Group, event: Synced, now: float) -> list[Fact]:
         return []
     group.lifecycle.first_sync(now)
     group.roster.sync(member, event.sent_at, group.stable_at)
+    group.note_session(member, event.sent_at)
     if event.member_id == group.leader and not group.assignments_known:
         group.lifecycle.know_assignments()
         group.roster.assign(event.assignments)
@@ -160,7 +162,7 @@ def member_seen(group: Group, event: MemberSeen, now: float) -> list[Fact]:
     member, facts = _active_member(group, event, now)
     if member is None:
         return []
-    group.roster.record_activity(member, event.sent_at)
+    group.record_activity(member, event.sent_at)
     if event.no_rebalance and group.state is PREPARING_REBALANCE and event.sent_at > group.changed_at:
         _still_stable(group, now)
     return facts
@@ -182,7 +184,7 @@ def refresh(
         group.touch(now)
         facts += member_seen_facts(group, back, sent_at, now)
     if (member := group.members.get(member_id)) is not None:
-        group.roster.record_activity(member, sent_at)
+        group.record_activity(member, sent_at)
         group.set_client(member, client_host, principal)
     return facts
 
@@ -267,6 +269,7 @@ def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
             departure = _departure_of_leave(here, event, given_member_id, reason)
             facts += member_gone_facts(group, [here], departure, now, reason)
             details = details or cause_of_departure(here, departure, reason)
+        group.rebalances.expired_clients.forget((member_id,))
         dropped = group.drop(member_id, now)
         if dropped is None:
             group.record_departure(member_id, now)

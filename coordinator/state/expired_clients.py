@@ -1,10 +1,12 @@
 """The clients of one group whose members' sessions have expired, and that may come back as new members."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from group_sidecar.coordinator.model.events import NEVER
 from group_sidecar.coordinator.model.facts import MemberInfo
+from group_sidecar.coordinator.state.bounded_ids import MAX_ID_LENGTH
+from group_sidecar.coordinator.state.bounded_table import name_bytes
 from group_sidecar.coordinator.state.member import Member
 
 MAX_EXPIRED_CLIENTS = 100
@@ -14,27 +16,54 @@ RETURN_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class _ExpiredClient:
+class ExpiredClient:
     """An expired client: its former member, the end of the session, and whether the client is a new member by now."""
 
     member: MemberInfo
     ended_at: float
     is_back: bool = False
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The client id and the true host."""
+        return self.member.client_id, self.member.client_host
+
+    @property
+    def bytes(self) -> int:
+        """The estimated memory, in bytes."""
+        return sum(map(name_bytes, self._texts))
+
+    @property
+    def is_short(self) -> bool:
+        """Whether no text is longer than a kept id may be."""
+        return all(len(text) <= MAX_ID_LENGTH for text in self._texts)
+
+    @property
+    def _texts(self) -> tuple[str, ...]:
+        member = self.member
+        return (member.member_id, member.client_id, member.client_host, member.instance_id or "", member.principal)
+
 
 class ExpiredClients:
     """The expired clients of one group, by client id and true host.
 
-    The clients are kept until a rebalance is completed that has another cause than the return of such a client.
+    The clients are kept until a rebalance is completed that has another cause than the return of such a client, and at
+    most RETURN_SECONDS after the end of their sessions. A client with a text of more than MAX_ID_LENGTH characters is
+    not kept.
     """
 
     __slots__ = ("_clients",)
 
     def __init__(self) -> None:
-        self._clients: dict[tuple[str, str], _ExpiredClient] | None = None
+        self._clients: dict[tuple[str, str], ExpiredClient] | None = None
 
     def __len__(self) -> int:
         return len(self._clients or ())
+
+    @property
+    def bytes(self) -> int:
+        """The estimated memory of the clients, in bytes."""
+        return sum(client.bytes for client in (self._clients or {}).values())
 
     def note(self, members: Iterable[Member]) -> None:
         """Keeps the clients of members, as far as their true hosts are known.
@@ -42,19 +71,62 @@ class ExpiredClients:
         A session that has not ended yet counts from its end on.
         """
         for member in members:
-            if member.true_host and len(self) < MAX_EXPIRED_CLIENTS:
-                kept = self._clients = self._clients or {}
-                client = _ExpiredClient(member.info, member.timeout_at(NEVER))
-                kept.setdefault((client.member.client_id, member.true_host), client)
+            if member.true_host:
+                self._put(ExpiredClient(member.info, member.timeout_at(NEVER)))
+
+    def adopt(self, clients: Iterable[ExpiredClient]) -> None:
+        """Keeps the expired clients of the dropped state of the same group."""
+        for client in clients:
+            self._put(client)
+
+    def _put(self, client: ExpiredClient) -> None:
+        """Keeps a client. Replaces an entry that is older, or whose client has come back since."""
+        clients = self._clients or {}
+        kept = clients.get(client.key)
+        if kept is None:
+            wanted = len(clients) < MAX_EXPIRED_CLIENTS
+        else:
+            wanted = kept.is_back or kept.ended_at < client.ended_at
+        if wanted and client.is_short:
+            clients[client.key] = client
+            self._clients = clients
+
+    def with_members(self, members: Iterable[Member]) -> tuple[ExpiredClient, ...]:
+        """Returns these clients and the clients of members, whose sessions may end unseen."""
+        copy = ExpiredClients()
+        copy.adopt((self._clients or {}).values())
+        copy.note(members)
+        return tuple((copy._clients or {}).values())
+
+    def note_listed(self, members: Mapping[str, Member], began_at: float, now: float) -> None:
+        """Notes that the log or a description contains these members, by member id.
+
+        The broker began their sessions at the time `began_at`. A session that has not ended yet ends accordingly later.
+        A session that has ended stays ended: the broker may have these members from the log, without their clients.
+        """
+        clients = self._clients or {}
+        for key, client in clients.items():
+            if client.ended_at > now and (member := members.get(client.member.member_id)) is not None:
+                clients[key] = replace(client, ended_at=max(client.ended_at, member.timeout_at(began_at)))
+
+    def forget(self, member_ids: Container[str]) -> None:
+        """Forgets the clients of these former members: their sessions had not expired, or they left otherwise."""
+        self._keep(client for client in (self._clients or {}).values() if client.member.member_id not in member_ids)
+
+    def expire(self, now: float) -> None:
+        """Forgets the clients that count as new members when they come back."""
+        self._keep(client for client in (self._clients or {}).values() if now <= client.ended_at + RETURN_SECONDS)
+
+    def _keep(self, clients: Iterable[ExpiredClient]) -> None:
+        self._clients = {client.key: client for client in clients} or None
 
     def note_joined(self, member: Member) -> None:
         """Notes that a client is a member. Under its former member id, its session had not expired after all."""
         key = (member.info.client_id, member.true_host)
-        if not self._clients or (client := self._clients.get(key)) is None:
+        if not self._clients:
             return
-        if client.member.member_id == member.member_id:
-            del self._clients[key]
-        else:
+        self.forget((member.member_id,))
+        if self._clients and (client := self._clients.get(key)) is not None:
             self._clients[key] = replace(client, is_back=True)
 
     def find(self, client_id: str, client_host: str, at: float) -> MemberInfo | None:
@@ -67,5 +139,4 @@ class ExpiredClients:
 
         `by_return`: whether an expired client caused the rebalance by its return. If so, the others may still return.
         """
-        kept = {key: client for key, client in (self._clients or {}).items() if by_return and not client.is_back}
-        self._clients = kept or None
+        self._keep(client for client in (self._clients or {}).values() if by_return and not client.is_back)

@@ -9,8 +9,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from group_sidecar.coordinator.model.events import NEVER
 from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES, BoundedTable, TableSize, name_bytes
+from group_sidecar.coordinator.state.expired_clients import ExpiredClient
 from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION
+
+FORMER_GENERATION_SECONDS = 600.0
+"""A former generation counts for this many seconds after the group was last seen.
+
+Later the broker may have deleted the group and created it again. The generations of the new group begin at 1.
+"""
 
 
 class FormerGroup(NamedTuple):
@@ -18,16 +26,29 @@ class FormerGroup(NamedTuple):
 
     Attributes:
         generation: the last known generation.
+        seen_at: when the group was last seen in this generation.
         reported_gone: when each member was reported as gone, by member id. Members without such a report are left out.
+        expired: the clients that may come back after their sessions. A session may end after the state was forgotten.
     """
 
     generation: int = UNKNOWN_GENERATION
+    seen_at: float = NEVER
     reported_gone: Mapping[str, float] = MappingProxyType({})
+    expired: tuple[ExpiredClient, ...] = ()
 
     @property
     def bytes(self) -> int:
-        """The estimated memory of the member ids, in bytes."""
-        return sum(map(name_bytes, self.reported_gone))
+        """The estimated memory of the member ids and of the clients, in bytes."""
+        return sum(map(name_bytes, self.reported_gone)) + sum(client.bytes for client in self.expired)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of the group."""
+        return self.generation != UNKNOWN_GENERATION or bool(self.reported_gone or self.expired)
+
+    def may_continue(self, generation: int, now: float) -> bool:
+        """Whether the group is most likely still in this generation if the broker shows the number now."""
+        return generation == self.generation and now <= self.seen_at + FORMER_GENERATION_SECONDS
 
 
 NOTHING_KNOWN = FormerGroup()
@@ -39,7 +60,7 @@ class FormerGroups:
 
     Args:
         max_groups: how many groups are kept.
-        max_member_bytes: how many bytes all member ids may take, as `FormerGroup.bytes` counts them.
+        max_member_bytes: how many bytes all member ids and clients may take, as `FormerGroup.bytes` counts them.
     """
 
     def __init__(self, max_groups: int, max_member_bytes: int = TABLE_BYTES) -> None:
@@ -54,7 +75,7 @@ class FormerGroups:
     def put(self, group_id: str, former: FormerGroup) -> None:
         """Keeps what was known of a group."""
         self.take(group_id)
-        if former == NOTHING_KNOWN:
+        if not former.is_known:
             return
         self._member_bytes += former.bytes
         self._groups.put(group_id, former)

@@ -24,7 +24,7 @@ from group_sidecar.coordinator.model.events import (
     JoiningMember,
     JoinSent,
 )
-from group_sidecar.coordinator.model.states import CLASSIC, COMPLETING_REBALANCE, STABLE
+from group_sidecar.coordinator.model.states import COMPLETING_REBALANCE, STABLE
 from group_sidecar.coordinator.model.views import (
     CommittedOffset,
     ConsumerGroupView,
@@ -40,7 +40,6 @@ from group_sidecar.coordinator.model.views import (
 from group_sidecar.coordinator.state.bounded_ids import IssuedIds
 from group_sidecar.coordinator.state.client_hosts import with_clients
 from group_sidecar.coordinator.state.completeness import Completeness
-from group_sidecar.coordinator.state.expired_clients import ExpiredClients
 from group_sidecar.coordinator.state.former_groups import NOTHING_KNOWN, FormerGroup
 from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION, Lifecycle
 from group_sidecar.coordinator.state.log_partitions import ALWAYS_LED, LeaderTerm
@@ -72,7 +71,6 @@ class Group:
         logged_state: the last generation in the log, or a KIP-848 group as its records describe it.
         completeness: why `members` may not be all members of the generation.
         leader_term: since when the broker coordinates the group.
-        former: what the copy knew of the group before it forgot the group's state, until the log shows the group again.
         exclusive: whether the operator has confirmed that every client reaches the broker through this sidecar.
         kept_when_empty: whether the broker keeps a group without members and increments its generation.
         changes: the number of the last change. A reply that was requested at a lower number may be outdated.
@@ -99,7 +97,8 @@ class Group:
         self.pending_joins = PendingJoins()
         self.completeness = Completeness(incomplete_reason, unread_writes)
         self.leader_term = ALWAYS_LED
-        self.former = NOTHING_KNOWN
+        # What the copy knew before it forgot the group's state, until the log shows the group or a generation begins.
+        self._former = NOTHING_KNOWN
         self.rebalances = RebalanceTracking()
         self.changes = 0
         self.changed_at = self.wire_event_at = NEVER
@@ -250,6 +249,7 @@ class Group:
 
         The members are incomplete until the leader's reply is seen, because only that reply lists all members.
         """
+        self._former = NOTHING_KNOWN
         self.lifecycle.start_generation(event, now)
         self.roster.forget_metadata()
         self.roster.retain_left_ids([sent.joining.member_id for sent in self.joins.values()])
@@ -286,50 +286,51 @@ class Group:
         self.rebalances.drop()
         self.pending_joins.begin_generation(now)
 
-    def recall(self, former: FormerGroup) -> None:
+    def adopt_former(self, former: FormerGroup) -> None:
         """Sets what the copy knew of the group before it forgot the group's state."""
-        self.former = former
+        self._former = former._replace(expired=())
+        self.rebalances.expired_clients.adopt(former.expired)
 
-    def end_former(self) -> None:
-        """Applies `former` to the members and drops it, because the log has shown the group again."""
-        self.roster.recall_departures(self.former.reported_gone)
-        self.former = NOTHING_KNOWN
+    def apply_former(self, now: float) -> None:
+        """Applies what the copy knew to the members and drops it, because the log has shown the group again."""
+        self._apply_former(now)
+        self._former = NOTHING_KNOWN
 
-    def recollection(self) -> FormerGroup:
-        """Returns what the copy keeps of the group if it forgets the group's state now."""
+    def _apply_former(self, now: float) -> None:
+        self.roster.adopt_former(self._former.reported_gone)
+        self.rebalances.expired_clients.note_listed(self.members, self.leader_term.began_at, now)
+
+    def former(self) -> FormerGroup:
+        """Returns what the copy keeps of the group if it forgets the group's state now.
+
+        The broker may end the sessions of the current members while the copy has no state of the group.
+        """
+        expired = self.rebalances.expired_clients.with_members(self.members.values())
         if self.state is GroupState.DEAD:
-            return self.former
+            return self._former._replace(expired=expired)
         known = self.roster.known()
-        gone = {member_id: at for member_id, at in self.former.reported_gone.items() if member_id not in known}
+        gone = {member_id: at for member_id, at in self._former.reported_gone.items() if member_id not in known}
         gone |= {member_id: each.reported_gone_at for member_id, each in known.items() if each.is_reported_gone}
-        return FormerGroup(self.generation if self._knows_generation else self.former.generation, gone)
+        if not self._knows_generation:
+            return self._former._replace(reported_gone=gone, expired=expired)
+        return FormerGroup(self.generation, max(self.changed_at, self.wire_event_at), gone, expired)
 
     @property
     def _knows_generation(self) -> bool:
         return self.generation_at != NEVER and self.generation != UNKNOWN_GENERATION
 
-    def continues_generation(self, generation: int) -> bool:
+    def continues_generation(self, generation: int, now: float) -> bool:
         """Whether a reply shows the generation that the group had before its state was forgotten.
 
         No rebalance has begun since then. Always False if the copy knows the generation.
         """
-        return not self._knows_generation and generation == self.former.generation
+        return not self._knows_generation and self._former.may_continue(generation, now)
 
     def inherit_joins(self, before: "Group") -> None:
         """Takes over the joins in flight from `before`, the dropped `Group` object of the same group."""
         self.pending_joins = before.pending_joins
         if before.metadata_omitted:
             self.completeness.drop_metadata()
-
-    def departed_clients(self) -> ExpiredClients:
-        """Returns the clients that may come back as new members, for the next `Group` object of the same group.
-
-        The broker may end the sessions of the current members while the copy has no state of the group.
-        """
-        departed = self.rebalances.expired_clients
-        if self.kind is CLASSIC:
-            departed.note(self.members.values())
-        return departed
 
     # Changes and doubts.
 
@@ -406,7 +407,7 @@ class Group:
         self.lifecycle.describe(event, now)
         self.completeness.describe()
         self.roster.complete()
-        self.roster.recall_departures(self.former.reported_gone)
+        self._apply_former(now)
 
     def adopt_logged(self, value: GroupMetadataValue, members: dict[str, Member], now: float) -> None:
         """Adopts a generation with all its members from the log. The wire has not shown this generation."""
@@ -417,7 +418,7 @@ class Group:
         self.roster.complete()
         self.pending_joins.forget_descriptions()
         self.completeness.adopt_logged()
-        self.end_former()
+        self.apply_former(now)
         self.touch(now)
 
     def disprove_rebalance(self, now: float) -> None:
@@ -478,12 +479,14 @@ class Group:
     @property
     def has_timers(self) -> bool:
         """Whether the passing of time can change the group."""
-        return bool(self.members or self.pending or self.pending_joins.has_any)
+        return bool(self.members or self.pending or self.pending_joins.has_any or self.rebalances.expired_clients)
 
     def expire(self, now: float) -> list[Member]:
         """Moves the members that the broker must have removed to `overdue`. Returns these members."""
         self.pending_joins.expire(now)
         self.pending.expire(now, self.pending_joins.joining_member_ids)
+        if self.rebalances.expired_clients:
+            self.rebalances.expired_clients.expire(now)
         late = self.expired_members(now)
         self.roster.set_aside(late)
         if late:
@@ -494,6 +497,7 @@ class Group:
 
     def add_member(self, joining: JoiningMember, member_id: str, now: float) -> Member:
         """Adds a member that the broker accepted into this generation. Returns the member."""
+        self.rebalances.expired_clients.forget((member_id,))
         return self.roster.add_member(
             joining, member_id, now, self.generation_at, syncs=self.state is COMPLETING_REBALANCE
         )
@@ -522,12 +526,27 @@ class Group:
 
         Nothing changes if the host is empty, because the client is then unknown. An empty client id is not known.
         """
-        if not true_host or (member.principal is principal and member.true_host == true_host):
+        same_client = member.true_host == true_host and client_id in ("", member.true_client_id)
+        if not true_host or (member.principal is principal and same_client):
             return
         if member.principal != principal or member.true_host != true_host:
             self.changes = next(self._ticks)
         # An equal principal replaces the old text, so that all members with this principal share one text.
         member.see_client(client_id, true_host, principal)
+
+    def record_activity(self, member: Member, sent_at: float) -> None:
+        """Resets the session timer of a member, because the broker accepted a request of the member."""
+        self.roster.record_activity(member, sent_at)
+        if self.rebalances.expired_clients:  # Rarely. Most calls are for heartbeats.
+            self.note_session(member, sent_at)
+
+    def note_session(self, member: Member, sent_at: float) -> None:
+        """Notes that the session of a member had not expired, because the broker accepted a request of the member.
+
+        A request that was sent before the member was reported as gone shows nothing.
+        """
+        if sent_at > member.reported_gone_at:
+            self.rebalances.expired_clients.forget((member.member_id,))
 
     def drop(self, member_id: str, now: float) -> Member | None:
         """Removes a member, which may be overdue or pending. Returns the member; None if it was not known."""

@@ -10,11 +10,10 @@ from group_sidecar.codecs.primitives import MAX_STRING_BYTES
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
 from group_sidecar.coordinator.model.states import DEAD, EMPTY
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupKind, GroupState, TopicPartition
-from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES, BoundedTable, TableSize, name_bytes
+from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES, TableSize, name_bytes
 from group_sidecar.coordinator.state.committed_offsets import metadata_chars
 from group_sidecar.coordinator.state.exclusivity import Exclusivity
-from group_sidecar.coordinator.state.expired_clients import ExpiredClients
-from group_sidecar.coordinator.state.former_groups import FormerGroups
+from group_sidecar.coordinator.state.former_groups import NOTHING_KNOWN, FormerGroups
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_offsets import GroupOffsets
 from group_sidecar.coordinator.state.log_partitions import Partition, PartitionTable
@@ -32,12 +31,6 @@ MEAN_METADATA_CHARS = 50
 (`offset.metadata.max.bytes`)."""
 MEAN_NAME_BYTES = 1_024
 """The bound for the names of all groups, in bytes per group that may be kept."""
-
-MAX_DEPARTED_GROUPS = 1_000
-"""Maximum number of dropped groups whose clients are kept. The oldest are evicted. A client that comes back to an
-evicted group counts as a new member."""
-CLIENT_BYTES = 700
-"""Estimated bytes of a kept client: its `MemberInfo` with its texts, and its share of the dictionary."""
 
 
 class GroupCache:
@@ -101,7 +94,6 @@ class GroupCache:
         self.max_metadata_chars = max(TABLE_BYTES, max_offsets * MEAN_METADATA_CHARS)
         self.metadata = MetadataBudget(max_groups)
         self._removals, self._removed_at = 0, NEVER
-        self._departed_clients: BoundedTable[ExpiredClients] = BoundedTable(MAX_DEPARTED_GROUPS)
 
     @property
     def tables(self) -> Iterator[TableSize]:
@@ -115,9 +107,8 @@ class GroupCache:
         yield self.partitions.not_coordinated_table
         yield from self.unseen_history.tables
         yield self.exclusivity.table
-        departed = self._departed_clients
-        client_bytes = sum(len(clients) for clients in departed.values()) * CLIENT_BYTES
-        yield TableSize("departed_clients", len(departed), departed.bytes + client_bytes)
+        expired = [each.rebalances.expired_clients for each in self.groups.values() if each.rebalances.expired_clients]
+        yield TableSize("expired_clients", sum(map(len, expired)), sum(each.bytes for each in expired))
         yield self.former_groups.table
 
     # Groups.
@@ -241,9 +232,7 @@ class GroupCache:
             return None
         group = self.groups[group_id] = Group(group_id, incomplete_reason, self.ticks, self.changed, self.unread_writes)
         group.exclusive, group.kept_when_empty = self.exclusive, self.keeps_empty_groups
-        if (departed := self._departed_clients.pop(group_id)) is not None:
-            group.rebalances.inherit_expired(departed)
-        group.recall(self.former_groups.take(group_id))
+        group.adopt_former(self.former_groups.take(group_id))
         self.name_bytes += name_bytes(group_id)
         self.unseen_history.appeared(group_id)
         self.changed.add(group_id)
@@ -253,7 +242,9 @@ class GroupCache:
     def remove(self, group_id: str, now: float) -> None:
         """Removes a group that the broker has deleted."""
         self.forget(group_id)
-        self.former_groups.take(group_id)
+        # Clients may come back into a group that the broker deleted after all sessions had expired.
+        expired = tuple(each for each in self.former_groups.take(group_id).expired if each.ended_at <= now)
+        self.former_groups.put(group_id, NOTHING_KNOWN._replace(expired=expired))
         self.note_removal(now)
 
     def remove_moved(self, group_id: str, now: float) -> None:
@@ -273,10 +264,8 @@ class GroupCache:
         """Forgets the state and the offsets of a group. Keeps what `former_groups` has of it."""
         if (group := self.groups.pop(group_id, None)) is not None:
             if group.kind is GroupKind.CLASSIC:
-                self.former_groups.put(group_id, group.recollection())
+                self.former_groups.put(group_id, group.former())
             self.metadata.forget(group)
-            if len(departed := group.departed_clients()):
-                self._departed_clients.put(group_id, departed)
             self.name_bytes -= name_bytes(group_id)
             self.unseen_history.vanished(group_id)
         self.partitions.remove_group(group_id)

@@ -101,10 +101,6 @@ class RebalanceTracking:
         """Drops the rebalance and the assignments before it."""
         self.rebalance, self.previous_assignments = None, None
 
-    def inherit_expired(self, expired_clients: ExpiredClients) -> None:
-        """Takes over the expired clients from the dropped state of the same group."""
-        self.expired_clients = expired_clients
-
     # Values that are kept until the rebalance ends.
 
     def expect(self, details: CauseDetails) -> None:

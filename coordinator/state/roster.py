@@ -160,7 +160,7 @@ class Roster:
             self.members[described.member_id] = member
             self.left_member_ids.discard(described.member_id)
 
-    def recall_departures(self, reported_gone: Mapping[str, float]) -> None:
+    def adopt_former(self, reported_gone: Mapping[str, float]) -> None:
         """Marks the members that were reported as gone at these times, unless their requests were seen since then."""
         for member_id, at in reported_gone.items():
             if (member := self.members.get(member_id)) is not None and not member.seen_on_wire:

@@ -2,7 +2,16 @@
 
 import pytest
 
-from group_sidecar.coordinator.model.events import JoiningMember, JoinSent
+from group_sidecar.coordinator.model.events import (
+    JoiningMember,
+    JoinSent,
+    LeaveSent,
+    MemberSeen,
+    MembersLeft,
+    MemberUnknown,
+    RebalanceSeen,
+    Synced,
+)
 from group_sidecar.coordinator.model.facts import (
     Departure,
     MemberGone,
@@ -11,11 +20,13 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceCompleted,
     RebalanceStarted,
 )
+from group_sidecar.coordinator.state.bounded_ids import MAX_ID_LENGTH
 from group_sidecar.coordinator.state.expired_clients import MAX_EXPIRED_CLIENTS, RETURN_SECONDS, ExpiredClients
 from group_sidecar.coordinator.state.member import Member as StateMember
 from tests.coordinator.model import Broker
 from tests.coordinator.rules.test_causes import REJOINED, SESSION, caused_by, member, of, rebalanced, stable
-from tests.coordinator.rules.test_logged_rebalances import Copy, is_let_in, sends_join
+from tests.coordinator.rules.test_logged_rebalances import WHO, Copy, generation, is_let_in, sends_join
+from tests.coordinator.sweeping import swept
 from tests.coordinator.test_moved_groups import GROUP, found, take_over
 from tests.coordinator.world import World
 
@@ -83,6 +94,19 @@ def test_late_return_is_new_member(world: World) -> None:
     assert rebalanced(world, a).cause is NEW_MEMBER
 
 
+def test_second_expiry_is_noted(world: World) -> None:
+    """A client comes back and expires again before a rebalance is completed. Its next return has the same cause."""
+    a = member(world, "a")
+    stable(world, a)
+    for _ in range(2):
+        world.pass_time(SESSION + 1)
+        world.sweep()
+        a.forget()
+        fact = rebalanced(world, a)
+        assert (fact.cause, caused_by(fact)) == (EXPIRED, "a")
+        world.facts.clear()
+
+
 # The copy drops the group.
 
 
@@ -121,6 +145,103 @@ def test_return_after_coordinator_reload(silent_for: float, reason: str, expecte
     assert started.cause is expected
 
 
+CLIENT_A = WHO | {"client_id": "client-a"}
+A = {"member_id": "a", "instance_id": None, "generation": 1, **CLIENT_A}
+
+
+def sees_a(copy: Copy) -> None:
+    """The broker accepts a heartbeat of member a."""
+    copy.wire_says(MemberSeen, no_rebalance=True, **A)
+
+
+def reloaded() -> Copy:
+    """Returns a copy of a group whose broker has restarted. A request of member a was seen before."""
+    copy = found(leader_epoch=4)
+    take_over(copy)
+    copy.log_says(GROUP)
+    sees_a(copy)
+    copy.now += 3
+    copy.follower.resign(0, 6, copy.now)
+    take_over(copy, 7)
+    copy.log_says(GROUP)
+    return copy
+
+
+@pytest.mark.parametrize("signs", ["", "seen", "left", "seen left", "joined", "logged"])
+def test_session_goes_on_after_reload(signs: str) -> None:
+    """The broker restarts, and then a member sends requests, leaves, or is not in the next generation. Its client has
+    not expired, so its return is not caused by an expired session.
+    """
+    copy = reloaded()
+    if "seen" in signs:
+        sees_a(copy)
+    if "left" in signs:
+        copy.wire_says(MembersLeft, members=(("a", None),), **CLIENT_A)
+    if "joined" in signs:
+        is_let_in(copy, sends_join(copy))
+    if "logged" in signs:
+        copy.log_says(generation(2, "b"))
+    copy.now += 30 if signs else 1.5
+    [started] = of_started(copy, joining(copy, reason=REJOINED))
+    assert started.cause is not EXPIRED
+
+
+def test_heartbeat_in_rebalance_shows_session() -> None:
+    """The broker restarts, and a heartbeat shows a rebalance in progress. The session of the member goes on."""
+    copy = reloaded()
+    clients = copy.manager.group_metadata_cache["g"].rebalances.expired_clients
+    assert len(clients) == 1
+    copy.wire_says(RebalanceSeen, member_id="a", generation=1, is_heartbeat=True)
+    assert not clients
+
+
+def test_unconfirmed_leave_ends_note() -> None:
+    """The broker restarts, and a member leaves. Only a later UNKNOWN_MEMBER_ID shows the leave."""
+    copy = reloaded()
+    copy.wire_says(LeaveSent, members=(("a", None),), **CLIENT_A)
+    copy.wire_says(MemberUnknown, member_id="a", instance_id=None)
+    assert not copy.manager.group_metadata_cache["g"].rebalances.expired_clients
+
+
+def test_sync_shows_session() -> None:
+    """The broker restarts, and then answers the sync of a member. The session of the member goes on."""
+    copy = reloaded()
+    copy.wire_says(Synced, assignment=b"", assignments={}, **A)
+    assert not copy.manager.group_metadata_cache["g"].rebalances.expired_clients
+
+
+def test_session_of_loaded_member_ends() -> None:
+    """A member that the broker has loaded sends no request. When its session ends, its client counts as expired."""
+    copy = reloaded()
+    copy.now += 6
+    [started] = of_started(copy, joining(copy, reason=REJOINED))
+    assert started.cause is EXPIRED
+
+
+def test_departure_after_expiry() -> None:
+    """The broker accepts the leave of a member that seems to have expired. Its client is a new member afterwards."""
+    copy = found(leader_epoch=4)
+    take_over(copy)
+    copy.log_says(generation(1, "a", "b"))
+    sees_a(copy)
+    copy.now += 10
+    swept(copy.manager, copy.now)
+    copy.wire_says(MembersLeft, members=(("a", None),), **CLIENT_A)
+    assert not copy.manager.group_metadata_cache["g"].rebalances.expired_clients
+
+
+def test_deleted_group_keeps_expired_clients(world: World) -> None:
+    """The broker deletes a group after all its sessions have expired. A client that comes back has the same cause."""
+    a = member(world, "a")
+    stable(world, a)
+    world.pass_time(SESSION + 1)
+    world.sweep()
+    world.manager._cache.remove("g", world.now())
+    assert world.manager._cache.former_groups.table.entries == 1
+    a.forget()
+    assert rebalanced(world, a).cause is EXPIRED
+
+
 def test_stated_reason_shows_new_member() -> None:
     """Java's reason for a join with an issued id shows a new member, even if the copy has not seen the id issued."""
     copy = found(leader_epoch=4)
@@ -135,7 +256,7 @@ def of_started(copy: Copy, request: JoiningMember) -> list[RebalanceStarted]:
     return [fact for fact in is_let_in(copy, request, 9) if isinstance(fact, RebalanceStarted)]
 
 
-# The bound.
+# The bounds.
 
 
 def test_expired_clients_are_bounded() -> None:
@@ -146,3 +267,45 @@ def test_expired_clients_are_bounded() -> None:
     clients.note(many)
     assert len(clients) == MAX_EXPIRED_CLIENTS
     assert clients.find("0", "/h", 100.0) == MemberInfo(member_id="0", client_id="0", client_host="/h")
+
+
+@pytest.mark.parametrize("field", ["member_id", "client_id", "true_host", "instance_id", "principal"])
+def test_long_texts_are_not_kept(field: str) -> None:
+    """A client with a long text is not kept."""
+    clients = ExpiredClients()
+    for length in (MAX_ID_LENGTH + 1, MAX_ID_LENGTH):
+        assert not clients
+        long = StateMember(member_id="m", since=0.0, client_id="c", true_host="/h")
+        setattr(long, field, "x" * length)
+        clients.note([long])
+    assert len(clients) == 1
+    assert clients.bytes > MAX_ID_LENGTH
+
+
+def test_expired_clients_are_counted_and_pruned(world: World) -> None:
+    """The clients of a group without members have their share in a table, until they count as new members."""
+    a = member(world, "a")
+    stable(world, a)
+    world.pass_time(SESSION + 1)
+    world.sweep()
+    a.leave()  # The broker does not know the member any more.
+    world.settle()
+    assert table(world)[0] == 1
+    assert table(world)[1] > 500
+    world.pass_time(RETURN_SECONDS)
+    world.sweep()
+    assert table(world) == (0, 0)
+
+
+def table(world: World) -> tuple[int, int]:
+    """Returns the entries and the bytes of the table of expired clients."""
+    [found] = [each for each in world.manager.tables() if each.name == "expired_clients"]
+    return found.entries, found.bytes
+
+
+def test_newer_expiry_replaces_older() -> None:
+    """Of two members of one client, the one whose session ended later is kept."""
+    clients = ExpiredClients()
+    for member_id, seen_at in (("first", 0.0), ("last", 200.0), ("second", 100.0)):
+        clients.note([StateMember(member_id=member_id, since=seen_at, client_id="c", true_host="/h")])
+    assert clients.find("c", "/h", 300.0) == MemberInfo(member_id="last", client_id="c", client_host="/h")

@@ -20,12 +20,20 @@ from group_sidecar.coordinator.model.facts import (
     Departure,
     Fact,
     MemberGone,
+    MemberInfo,
     MemberJoined,
     RebalanceCompleted,
     RebalanceStarted,
 )
 from group_sidecar.coordinator.model.views import GroupState
-from group_sidecar.coordinator.state.former_groups import NOTHING_KNOWN, FormerGroup, FormerGroups
+from group_sidecar.coordinator.state.expired_clients import ExpiredClient
+from group_sidecar.coordinator.state.former_groups import (
+    FORMER_GENERATION_SECONDS,
+    NOTHING_KNOWN,
+    FormerGroup,
+    FormerGroups,
+)
+from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION
 from tests.coordinator.rules.test_logged_rebalances import WHO, Copy, generation, of, sends_join
 from tests.coordinator.sweeping import swept
 
@@ -180,6 +188,36 @@ def test_returned_member_departs_again() -> None:
     assert [(fact.member_id, fact.how) for fact in of(facts, MemberGone)] == [("ax", Departure.EXPIRED)]
 
 
+def test_generation_is_dropped_with_next() -> None:
+    """After a new generation, the number of the former generation shows nothing any more."""
+    copy = _loaded()
+    _restarts(copy, "resigned", "moved")
+    _returns(copy, "ax", 2)
+    assert copy.manager.group_metadata_cache["g"].former().generation == 2
+    copy.manager.group_metadata_cache["g"].lifecycle.forget_generation()
+    assert copy.manager.group_metadata_cache["g"].former().generation == UNKNOWN_GENERATION
+
+
+@pytest.mark.parametrize(("silent_for", "begins"), [(FORMER_GENERATION_SECONDS, 1), (10.0, 0)])
+def test_former_generation_expires(silent_for: float, begins: int) -> None:
+    """Long after the group was last seen, the same generation may be one of a new group. A join begins a rebalance."""
+    copy = _loaded()
+    _restarts(copy, "resigned", "moved")
+    copy.now += silent_for
+    assert len(of(_returns(copy, "ax", 1), RebalanceStarted)) == begins
+
+
+def test_clients_count_as_bytes() -> None:
+    """The texts of expired clients count towards the bound in bytes."""
+    groups = FormerGroups(2, max_member_bytes=1500)
+    client = ExpiredClient(MemberInfo(member_id="m", client_id="c", client_host="/h"), 1.0)
+    groups.put("a", FormerGroup(expired=(client,)))
+    assert groups.table.bytes > client.bytes > 500
+    groups.put("b", FormerGroup(expired=(client,)))
+    assert (groups.take("a").expired, groups.take("b").expired) == ((), (client,))
+    assert groups.table[1:] == (0, 0)
+
+
 def test_bounds() -> None:
     """The oldest groups are evicted beyond the number of groups and beyond the memory for member ids."""
     groups = FormerGroups(2, max_member_bytes=1000)
@@ -190,7 +228,7 @@ def test_bounds() -> None:
     assert [groups.take(name).generation for name in "abc"] == [-1, 1, 1]
     assert groups.table[1:] == (0, 0)
     large = {f"member-{number}": 1.0 for number in range(3)}
-    groups.put("a", FormerGroup(1, large))
-    groups.put("b", FormerGroup(2, large))
+    groups.put("a", FormerGroup(1, reported_gone=large))
+    groups.put("b", FormerGroup(2, reported_gone=large))
     assert (groups.take("a"), groups.take("b").generation) == (NOTHING_KNOWN, 2)
     assert groups.table[1:] == (0, 0)
