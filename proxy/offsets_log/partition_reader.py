@@ -102,11 +102,13 @@ class PartitionReader:
     Attributes:
         read_counters: the counters for the metrics.
         discover_at: when `discover` is due, on trio's clock.
+        unusable_reason: why the reader has given up the log for ever; None if it has not.
     """
 
     def __init__(self, copy: CoordinatorCopy, coordinators: GroupCoordinators, broker: str, buffer_size: int) -> None:
         self.read_counters = LogReadCounters(copy.manager.log)
         self.discover_at = -math.inf
+        self.unusable_reason: str | None = None
         self._copy = copy
         self._coordinators = coordinators
         self._broker = broker
@@ -193,6 +195,8 @@ class PartitionReader:
 
         Raises BrokerRefused, LogUnusable, and the exceptions of `KafkaClient.ask`.
         """
+        if self.unusable_reason is not None:
+            raise LogUnusable(self.unusable_reason)
         self.discover_at = trio.current_time() + DISCOVER_SECONDS
         self._drop_partitions_to_reload()
         epochs, nodes = await leaders(client, OFFSETS_TOPIC)
@@ -212,13 +216,14 @@ class PartitionReader:
         self._log_trimmed()
 
     def _check_count(self, count: int) -> None:
-        """Checks that the topic has as many partitions as before.
+        """Checks that the topic has as many partitions as when it was first found.
 
         A broker's coordinator reads the number of partitions only when the broker starts.
         """
-        before, self._partition_count = self._partition_count, count
-        if before not in (None, count):
-            self._give_up(f"{OFFSETS_TOPIC} has {count} partitions, and had {before} before")
+        if self._partition_count is None:
+            self._partition_count = count
+        elif count != self._partition_count:
+            self._give_up(f"{OFFSETS_TOPIC} has {count} partitions, and had {self._partition_count} before")
 
     def _check_placement(self, reading: PartitionReading) -> None:
         """Checks that all records of the partition belong to groups that the partition stores."""
@@ -229,8 +234,10 @@ class PartitionReader:
     def _give_up(self, reason: str) -> None:
         """Forgets all that was read, because the partition that stores a group is not known. Raises LogUnusable.
 
-        No answer may use the copy any more, so nothing may be awaited before the copy has forgotten the log.
+        No answer may use the copy any more, so nothing may be awaited before the copy has forgotten the log. The reason
+        is kept, because an error of the other task may hide the exception.
         """
+        self.unusable_reason = reason
         self.stop_reading()
         raise LogUnusable(reason)
 
