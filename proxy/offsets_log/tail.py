@@ -252,7 +252,7 @@ class OffsetsTail:
             f"{OFFSETS_TOPIC} is not read any more: the number of its partitions has changed",
             broker=self._broker,
             reason=reason,
-            hint="restart the brokers, then the sidecar",
+            hint="restart the brokers, then the sidecar; if this line comes again, see docs/limits.md",
         )
 
     def _log_denied(self, error: Exception, fields: dict[str, str]) -> None:
