@@ -448,6 +448,8 @@ async def test_misplaced_tombstone_is_ignored(broker: LogBroker, autojump_clock:
         await trio.sleep(1)
         assert side.states == {0: "owned", 1: "owned"}
         assert side.offset(GROUPS[0]) == 5
+        [misplaced] = [found for number, found in side.state.copy.manager.log.partitions if number == 1]
+        assert (misplaced.log.groups, misplaced.log.size) == ({}, 0)
     assert warnings(lines) == []
 
 
