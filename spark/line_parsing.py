@@ -37,10 +37,10 @@ CLOCK_SKEW = timedelta(minutes=5)
 late."""
 
 MAX_LINE_BYTES = 16 << 20
-"""Longer lines go to quarantine, and only their beginning is kept there. A sidecar writes no line that is nearly as long.
+"""Longer lines go to quarantine, and only their beginning is kept there. A sidecar writes no line of nearly this size.
 An array line of several records has at most 128 KiB (`metrics.array_lines.ARRAY_LINE_BYTES`). The longest line of one
-record has the kind `member`: four names of at most 32,767 bytes each (Kafka's limit), and a principal. JSON takes at most
-6 bytes for each byte, so such a line has less than 1 MiB if its principal is not longer than such a name."""
+record has the kind `member`: four names of at most 32,767 bytes each (Kafka's limit), and a principal. JSON takes at
+most 6 bytes for each byte, so such a line has less than 1 MiB if its principal is not longer than such a name."""
 KEPT_CHARACTERS = 1_000
 """Characters of a line of more than MAX_LINE_BYTES that are kept in quarantine."""
 
