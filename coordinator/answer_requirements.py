@@ -15,7 +15,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestTopic,
 )
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.answers.group_replies import groups_asked
+from group_sidecar.coordinator.answers.group_replies import groups_asked, topics_by_group
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.views import FallbackReason, GroupKind, GroupState, TopicPartition
 from group_sidecar.coordinator.wire.offset_apis import KAFKA_STORAGE_SINCE, MANY_GROUPS_SINCE
@@ -90,12 +90,10 @@ def _of_offsets(
 
 def _offsets_are_known(request: OffsetFetchRequest, version: int, manager: GroupMetadataManager) -> bool:
     """Whether the copy has all requested offsets that the broker may have, although the broker has deleted records."""
-    asked = (
-        [(group.group_id, group.topics) for group in request.groups]
-        if version >= MANY_GROUPS_SINCE
-        else [(request.group_id, request.topics)]
+    return all(
+        manager.offsets_are_known(group_id, _named_partitions(topics))
+        for group_id, topics in topics_by_group(request, version)
     )
-    return all(manager.offsets_are_known(group_id, _named_partitions(topics)) for group_id, topics in asked)
 
 
 def _named_partitions(topics: Iterable[OffsetFetchRequestTopic] | None) -> list[TopicPartition] | None:

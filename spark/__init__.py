@@ -3,6 +3,7 @@
 - `cli`, `jobs`: the command line, and the work of its subcommands
 - `environment`, `spark_session`: check for PySpark and Java, and configure the Spark session
 - `line_sources`, `line_parsing`, `array_lines`: read lines, and turn each into records or put it into quarantine
+- `conditions`: combines conditions about a row
 - `duplicates`: removes duplicate records
 - `ingest`, `stream`, `progress`: write one batch to the store, run the stream of batches, and report its health
 - `requeue`: judges lines in quarantine again

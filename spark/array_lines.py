@@ -5,8 +5,6 @@ greatest value of an array decide whether all of its values are within the bound
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
-from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -22,6 +20,7 @@ from group_sidecar.metrics.records import (
     columns,
 )
 from group_sidecar.metrics.records import Column as ContractColumn
+from group_sidecar.spark.conditions import all_of, any_of
 
 _COUNT, _ARRAYS = "count", "columns"
 COLUMNS = (_COUNT, _ARRAYS)
@@ -134,13 +133,3 @@ def _out_of_range(column: ContractColumn) -> Column:
 
 def _has_null(array: Column) -> Column:
     return F.exists(array, lambda value: value.isNull())
-
-
-def all_of(conditions: Iterable[Column]) -> Column:
-    """Returns whether all conditions are true; true if there are none."""
-    return reduce(and_, conditions, F.lit(True))
-
-
-def any_of(conditions: Iterable[Column]) -> Column:
-    """Returns whether at least one condition is true; false if there are none."""
-    return reduce(or_, conditions, F.lit(False))

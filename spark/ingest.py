@@ -7,16 +7,18 @@ drop a late record and make its hour wrong.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
-from group_sidecar.spark import line_parsing
+from group_sidecar.spark import line_parsing, line_sources
 from group_sidecar.spark.batch_store import Batch
+from group_sidecar.spark.line_sources import file_list
 from group_sidecar.spark.store import Store
 from group_sidecar.spark.tables import RECORDS, TABLES, Table
 
@@ -68,16 +70,35 @@ def ingest(store: Store, lines: DataFrame, batch: Batch, now: datetime | None = 
     now = now or datetime.now(UTC)
     files = Observation() if "file" in lines.columns else None
     if files is not None:
-        lines = lines.observe(files, F.to_json(F.collect_set("file")).alias("files"))
+        large = F.col("file.size") > line_sources.MAX_READ_BYTES
+        read = F.sum(F.when(large, F.octet_length("value") + 1)).alias("read")
+        lines = lines.observe(files, F.to_json(F.collect_set("file")).alias("files"), read)
     with store.writing:
         days_dropped = store.tidy(batch, now) if isinstance(batch, int) else 0
         written = _write(store, _judged(store, lines, now), batch, now)
+        warnings = written.warnings
         compute_tables(store, written.hours)
         if files is not None:
             segments = json.loads(files.get["files"])
             if segments:
                 store.ledger.add(batch, "".join(f"{json.dumps(each)}\n" for each in segments))
-    return replace(written, days_dropped=days_dropped)
+            warnings += _skipped_lines(segments, files.get["read"] or 0)
+    return replace(written, days_dropped=days_dropped, warnings=warnings)
+
+
+def _skipped_lines(segments: Sequence[Mapping[str, Any]], read: int) -> tuple[str, ...]:
+    """Returns a warning if lines of the large segments were skipped because of their length.
+
+    Args:
+        segments: the segments of the batch, as `line_sources.FILE`.
+        read: bytes of all lines that were read of the segments larger than `line_sources.MAX_READ_BYTES`.
+    """
+    limit = line_sources.MAX_READ_BYTES
+    large = {each["path"]: each["size"] for each in segments if each["size"] > limit}
+    # A skipped line is longer than the limit. Line ends make only small differences.
+    if sum(large.values()) - read <= limit:
+        return ()
+    return (f"lines of more than {limit} bytes were skipped in {file_list(sorted(large))}",)
 
 
 def replay(

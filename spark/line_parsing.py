@@ -30,14 +30,17 @@ from group_sidecar.metrics.records import (
 )
 from group_sidecar.metrics.records import Column as ContractColumn
 from group_sidecar.spark import array_lines
+from group_sidecar.spark.conditions import all_of, any_of
 
 CLOCK_SKEW = timedelta(minutes=5)
 """How far a sidecar's clock may be ahead of this job's clock. A clock further ahead would make other sidecars seem
 late."""
 
 MAX_LINE_BYTES = 16 << 20
-"""Longer lines go to quarantine, and only their beginning is kept there. An array line of 500 records (ARRAY_RECORDS)
-whose group ids all have 32,767 bytes, the most that Kafka allows, is about as long."""
+"""Longer lines go to quarantine, and only their beginning is kept there. A sidecar writes no line of nearly this size.
+An array line of several records has at most 128 KiB (`metrics.array_lines.ARRAY_LINE_BYTES`). The longest line of one
+record has the kind `member`: four names of at most 32,767 bytes each (Kafka's limit), and a principal. JSON takes at
+most 6 bytes for each byte, so such a line has less than 1 MiB if its principal is not longer than such a name."""
 KEPT_CHARACTERS = 1_000
 """Characters of a line of more than MAX_LINE_BYTES that are kept in quarantine."""
 
@@ -181,7 +184,7 @@ def _fault(now: Column, oldest: Column | None) -> Column:
 
 def _is_valid(part: Part) -> Column:
     """True if no column of this part is missing or out of range. Otherwise false or null."""
-    return array_lines.all_of(_is_valid_cell(column) for column in columns(part))
+    return all_of(_is_valid_cell(column) for column in columns(part))
 
 
 def _is_valid_cell(column: ContractColumn) -> Column:
@@ -198,15 +201,15 @@ def _moment(text: str) -> Column:
 
 
 def _in_envelope_or_kind(breach: Callable[[Part], Column]) -> Column:
-    return array_lines.any_of([breach(Envelope), *((F.col("kind") == body.KIND) & breach(body) for body in BODIES)])
+    return any_of([breach(Envelope), *((F.col("kind") == body.KIND) & breach(body) for body in BODIES)])
 
 
 def _lacks_column(part: Part) -> Column:
-    return array_lines.any_of(F.col(column.name).isNull() for column in columns(part) if not column.nullable)
+    return any_of(F.col(column.name).isNull() for column in columns(part) if not column.nullable)
 
 
 def _out_of_range(part: Part) -> Column:
     numbers = [column for column in columns(part) if column.sql_type in _NUMBERS]
     low = (F.col(each.name) < each.note.minimum for each in numbers if each.note.minimum is not None)
     high = (F.col(each.name) > GREATEST for each in numbers)
-    return array_lines.any_of(F.coalesce(breach, F.lit(False)) for breach in (*low, *high))
+    return any_of(F.coalesce(breach, F.lit(False)) for breach in (*low, *high))

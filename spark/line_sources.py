@@ -6,7 +6,7 @@ segment when it was listed (`FILE`).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +24,8 @@ MAX_READ_BYTES = 32 << 20
 """Spark skips longer lines of segments without keeping them in memory. To read a line takes several times its size, and
 by default Spark has 1 GiB of memory (`spark.driver.memory`)."""
 
+_MAX_NAMED = 3
+"""Maximum number of files or sidecars that a warning names."""
 _LINE_LIMIT = "mapreduce.input.linerecordreader.line.maxlength"
 """The setting of Hadoop's line reader, in bytes."""
 _SEGMENT_OPTIONS = {"pathGlobFilter": SEGMENTS, "recursiveFileLookup": "true", "ignoreMissingFiles": "true"}
@@ -117,6 +119,16 @@ def all_files(spark: SparkSession, path: str) -> DataFrame:
     options = {name: value for name, value in _SEGMENT_OPTIONS.items() if name != "pathGlobFilter"}
     found = spark.read.format("binaryFile").options(**options).load(path)
     return found.select("path", F.col("length").alias("size"), F.unix_millis("modificationTime").alias("modified"))
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Returns some names, and how many others there are."""
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else "")
+
+
+def file_list(paths: Sequence[str]) -> str:
+    """Returns how many files there are, and the names of some of them."""
+    return f"{'1 file' if len(paths) == 1 else f'{len(paths)} files'} ({list_names(paths)})"
 
 
 def _from_text(lines: DataFrame) -> DataFrame:

@@ -8,12 +8,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark import line_sources
 from group_sidecar.spark.ingest import IngestResult, ingest
+from group_sidecar.spark.line_sources import file_list, list_names
 from group_sidecar.spark.store import Store
 
 _LOOK_BACK = timedelta(days=1)
 """How far before the newest hour the search for sidecars with the same id begins."""
-_MAX_NAMED = 3
-"""Maximum number of files or sidecars that a warning names."""
 _SEGMENT = f"%{line_sources.SEGMENTS.removeprefix('*')}"
 
 
@@ -35,8 +34,8 @@ def missed_segments(
 ) -> MissedSegments:
     """Ingests segments that have changed since they were read.
 
-    The result has warnings of these segments, of files that are never read, of files in which lines may be skipped, and
-    of sidecars that use the same id.
+    The result has warnings of these segments, of files that are never read, of large segments without a line that was
+    read, and of sidecars that use the same id.
 
     No other thread may write a batch at the same time.
 
@@ -52,19 +51,19 @@ def missed_segments(
         files = line_sources.all_files(spark, folder)
         others = sorted(row["path"] for row in files.where(~F.col("path").like(_SEGMENT)).select("path").collect())
         if others:
-            warnings.append(f"files are not read, because only *.jsonl files are: {_files(others)}")
+            warnings.append(f"files are not read, because only *.jsonl files are: {file_list(others)}")
         large = files.where(F.col("path").like(_SEGMENT) & (F.col("size") > line_sources.MAX_READ_BYTES))
-        if skipped := sorted(row["path"] for row in large.select("path").collect()):
-            limit = f"lines of more than {line_sources.MAX_READ_BYTES} bytes are not read"
-            warnings.append(f"{limit}, and such lines may be in: {_files(skipped)}")
+        if unread := store.ledger.unread(large):
+            limit = f"lines of more than {line_sources.MAX_READ_BYTES} bytes are skipped"
+            warnings.append(f"no line was read so far, and {limit}: {file_list(unread)}")
         if changed := store.ledger.changed(files):
-            warnings.append(f"segments are read again, because they changed after they were read: {_files(changed)}")
+            warnings.append(f"segments are read again, because they changed after they were read: {file_list(changed)}")
             lines = line_sources.files(spark, folder).where(F.col("file.path").isin(changed))
             now = now or datetime.now(UTC)
             taken = ingest(store, lines, f"changed-{now:%Y%m%d%H%M%S%f}", now)
         store.ledger.merge()
     if ids := _duplicate_sidecar_ids(store):
-        warnings.append(f"several sidecars run with one id, so their records are mixed up: {_list_names(ids)}")
+        warnings.append(f"several sidecars run with one id, so their records are mixed up: {list_names(ids)}")
     return MissedSegments(warnings=tuple(warnings), taken=taken)
 
 
@@ -81,11 +80,3 @@ def _duplicate_sidecar_ids(store: Store) -> list[str]:
     both = F.expr("one.window = other.window AND one.sidecar = other.sidecar AND one.boot < other.boot")
     windows = one.join(other, both).groupBy("one.sidecar", "one.boot", "other.boot").count()
     return sorted({row["sidecar"] for row in windows.where("count > 1").select("sidecar").collect()})
-
-
-def _files(paths: list[str]) -> str:
-    return f"{'1 file' if len(paths) == 1 else f'{len(paths)} files'} ({_list_names(paths)})"
-
-
-def _list_names(names: list[str]) -> str:
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else "")

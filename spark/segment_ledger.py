@@ -65,6 +65,16 @@ class SegmentLedger:
         )
         return sorted(row["path"] for row in joined.where(~F.col("known")).collect())
 
+    def unread(self, files: DataFrame) -> list[str]:
+        """Returns the sorted URLs of files of which no line was ever read.
+
+        Args:
+            files: the current files, as `line_sources.FILE`.
+        """
+        if pieces := self._folders.children(_FOLDER):
+            files = files.join(self._read(pieces).select("path"), "path", "left_anti")
+        return sorted(row["path"] for row in files.select("path").collect())
+
     def merge(self) -> None:
         """Merges the files of the ledger if there are many."""
         pieces = self._folders.children(_FOLDER)

@@ -5,7 +5,7 @@ reference is Kafka's GroupCoordinator: a reply made here equals the broker's rep
 contain the true hosts of members.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -152,9 +152,19 @@ def error_group(group_id: str, error_code: int, message: str | None = None, stat
     )
 
 
+def topics_by_group(
+    request: OffsetFetchRequest, version: int
+) -> Iterator[tuple[str, tuple[OffsetFetchRequestTopic, ...] | None]]:
+    """Yields each group whose offsets a request asks for, with the requested topics; None for all topics."""
+    if version >= MANY_GROUPS_SINCE:
+        yield from ((group.group_id, group.topics) for group in request.groups)
+    else:
+        yield request.group_id, request.topics
+
+
 def groups_asked(request: OffsetFetchRequest, version: int) -> tuple[str, ...]:
     """Returns the groups whose offsets a request asks for."""
-    return tuple(g.group_id for g in request.groups) if version >= MANY_GROUPS_SINCE else (request.group_id,)
+    return tuple(group_id for group_id, _ in topics_by_group(request, version))
 
 
 def is_plain(request: OffsetFetchRequest, version: int) -> bool:
@@ -162,8 +172,7 @@ def is_plain(request: OffsetFetchRequest, version: int) -> bool:
 
     Brokers before 4.0 omit topics without partitions, and merge topics or partitions that are named twice.
     """
-    many = [group.topics for group in request.groups] if version >= MANY_GROUPS_SINCE else [request.topics]
-    for topics in many:
+    for _, topics in topics_by_group(request, version):
         asked = [(topic.name, topic.topic_id) for topic in topics or ()]
         has_duplicates = len(set(asked)) < len(asked)
         partitions = (topic.partition_indexes for topic in topics or ())

@@ -41,6 +41,7 @@ from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TABLE_BYT
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_cache import GroupCache
 from group_sidecar.coordinator.state.log_partitions import (
+    MisplacedGroup,
     Partition,
     PartitionState,
     PartitionTable,
@@ -65,8 +66,6 @@ class LogFollower:
         expired: how many offsets the broker has removed without a client's request.
         offsets_removed_at: when a removal of offsets was last read from the log. Deleted topics cause such removals.
         moved_groups: the groups whose partition another broker now leads, with the number of that partition.
-        misplaced_group: a group with records in a partition that stores other groups; None if there is no such group.
-            The broker's coordinator then uses, or has used, another number of partitions than the topic has.
     """
 
     def __init__(self, cache: GroupCache) -> None:
@@ -75,7 +74,6 @@ class LogFollower:
         self.expired = 0
         self.offsets_removed_at = NEVER
         self.moved_groups: BoundedTable[int] = BoundedTable(MAX_MOVED_GROUPS)
-        self.misplaced_group: str | None = None
         self._cleanup: tuple[int, float] | None = None
         self._bypasses = Bypasses(cache)
 
@@ -220,7 +218,11 @@ class LogFollower:
     # Records from the log.
 
     def merge(self, number: int, now: float) -> Iterator[list[Fact]]:
-        """Merges the records that were read since the last call. Yields the facts of some groups at a time."""
+        """Merges the records that were read since the last call. Yields the facts of some groups at a time.
+
+        Raises:
+            MisplacedGroup: another partition stores a group whose records were read.
+        """
         partition = self.partitions.leader_partitions[number]
         changed = partition.log.take_changed()
         self._bypasses.judge_commits(partition, now)
@@ -239,6 +241,9 @@ class LogFollower:
 
         Returns:
             The fact that the broker has removed offsets on its own; None if it has removed none.
+
+        Raises:
+            MisplacedGroup: another partition stores a group whose records were read.
         """
         partition = self.partitions.leader_partitions[number]
         if overflowed := self.overflowed(number):
@@ -341,9 +346,9 @@ class LogFollower:
 
     def _merge_group(self, partition: Partition, name: bytes, now: float) -> list[Fact]:
         log, cache = partition.log, self._cache
-        logged = log.groups.get(name)
-        if logged is None or self._is_misplaced(partition, logged):
-            return []  # None: `bring_back` has merged the group's tombstones already, and has forgotten the group.
+        logged = self._logged_group(partition, name)
+        if logged is None:
+            return []
         group_id, removed = logged.group_id, logged.removed
         logged.removed = 0
         log.recount(logged)
@@ -379,13 +384,22 @@ class LogFollower:
         self._bypasses.judge_members(group_id, facts, partition, now)
         return facts
 
-    def _is_misplaced(self, partition: Partition, logged: LoggedGroup) -> bool:
-        """Whether another partition stores this group. Notes the group unless all of its records were deleted."""
-        if self.partitions.partition_of(logged.group_id) is partition:
-            return False
+    def _logged_group(self, partition: Partition, name: bytes) -> LoggedGroup | None:
+        """Returns the group to merge; None if there is none.
+
+        `bring_back` may have merged the group's tombstones and forgotten the group. A group that another partition
+        stores is forgotten here if none of its records survives.
+
+        Raises:
+            MisplacedGroup: another partition stores the group, and records of it survive.
+        """
+        logged = partition.log.groups.get(name)
+        if logged is None or self.partitions.partition_of(logged.group_id) is partition:
+            return logged
         if not logged.is_empty:
-            self.misplaced_group = logged.group_id
-        return True
+            raise MisplacedGroup(logged.group_id)
+        partition.log.forget(name)
+        return None
 
     def _merge_metadata(self, group: Group, logged: LoggedGroup, now: float, *, is_live: bool) -> list[Fact]:
         if group.state is GroupState.DEAD:

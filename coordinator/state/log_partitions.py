@@ -36,6 +36,20 @@ class StaleEpoch(Exception):
     """A leader epoch is older than the last known epoch."""
 
 
+class MisplacedGroup(Exception):
+    """A partition has records of a group that another partition stores.
+
+    The broker's coordinator then uses, or has used, another number of partitions than the topic has.
+
+    Attributes:
+        group_id: the group.
+    """
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id)
+        self.group_id = group_id
+
+
 @dataclass(slots=True, eq=False)
 class LeaderTerm:
     """A broker's term as the leader of a partition, and so as the coordinator of the groups in it.
@@ -197,7 +211,7 @@ class PartitionTable:
 
     def may_lack_records(self, group_id: str) -> bool:
         """Whether the broker has deleted records from the start of the log that stores a group."""
-        return bool(self.trimmed and self.count) and partition_for(group_id, self.count or 0) in self.trimmed
+        return self.count is not None and partition_for(group_id, self.count) in self.trimmed
 
     def began_at(self, group_id: str) -> float:
         """Returns when the broker began to lead the partition of a group; NEVER if the partition is not followed."""

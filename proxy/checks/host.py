@@ -4,7 +4,6 @@ The trials undo what they do. `addresses` and `files` check the same settings wi
 """
 
 import errno
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +11,7 @@ from tempfile import TemporaryDirectory
 from group_sidecar.proxy.checks.addresses import listening_addresses
 from group_sidecar.proxy.checks.connections import Result
 from group_sidecar.proxy.config.model import Config
+from group_sidecar.proxy.listeners.ports import ListenError, listen
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.os_errors import reason_of
 
@@ -25,17 +25,15 @@ def try_host(config: Config) -> Iterator[Result]:
 
 
 def _try_to_listen(key: str, address: Address) -> Result:
-    """Binds all IP addresses of an address. A port that is in use is no failure: this sidecar may already run."""
+    """Opens and closes a port. A port that is in use is no failure: this sidecar may already run."""
     try:
-        for family, _, _, _, number in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM):
-            with socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(number)
-                probe.listen(1)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
+        opened = listen(address)
+    except ListenError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE:
             return Result(key, f"{address} is in use, perhaps by this sidecar", True)
-        return Result(key, f"the sidecar cannot listen on {address}: {reason_of(error)}", False)
+        return Result(key, f"the sidecar {error}", False)
+    for each in opened:
+        each.close()
     return Result(key, f"the sidecar can listen on {address}", True)
 
 

@@ -13,6 +13,7 @@ import gc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import trio
 
@@ -21,7 +22,7 @@ from group_sidecar.codecs.messages.fetch import PartitionData
 from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
 from group_sidecar.codecs.record_batches import first_batch_size
 from group_sidecar.coordinator.model.facts import OffsetsExpired
-from group_sidecar.coordinator.state.log_partitions import PartitionState, StaleEpoch, partition_for
+from group_sidecar.coordinator.state.log_partitions import MisplacedGroup, PartitionState, StaleEpoch, partition_for
 from group_sidecar.coordinator.state.partition_log import PartitionLog
 from group_sidecar.metrics.log_read_counters import LogReadCounters
 from group_sidecar.proxy.broker.broker_errors import BrokerRefused, LogUnusable, error_name
@@ -102,11 +103,13 @@ class PartitionReader:
     Attributes:
         read_counters: the counters for the metrics.
         discover_at: when `discover` is due, on trio's clock.
+        unusable_reason: why the reader has given up the log for ever; None if it has not.
     """
 
     def __init__(self, copy: CoordinatorCopy, coordinators: GroupCoordinators, broker: str, buffer_size: int) -> None:
         self.read_counters = LogReadCounters(copy.manager.log)
         self.discover_at = -math.inf
+        self.unusable_reason: str | None = None
         self._copy = copy
         self._coordinators = coordinators
         self._broker = broker
@@ -193,6 +196,8 @@ class PartitionReader:
 
         Raises BrokerRefused, LogUnusable, and the exceptions of `KafkaClient.ask`.
         """
+        if self.unusable_reason is not None:
+            raise LogUnusable(self.unusable_reason)
         self.discover_at = trio.current_time() + DISCOVER_SECONDS
         self._drop_partitions_to_reload()
         epochs, nodes = await leaders(client, OFFSETS_TOPIC)
@@ -212,25 +217,22 @@ class PartitionReader:
         self._log_trimmed()
 
     def _check_count(self, count: int) -> None:
-        """Checks that the topic has as many partitions as before.
+        """Checks that the topic has as many partitions as when it was first found.
 
         A broker's coordinator reads the number of partitions only when the broker starts.
         """
-        before, self._partition_count = self._partition_count, count
-        if before not in (None, count):
-            self._give_up(f"{OFFSETS_TOPIC} has {count} partitions, and had {before} before")
+        if self._partition_count is None:
+            self._partition_count = count
+        elif count != self._partition_count:
+            self._give_up(f"{OFFSETS_TOPIC} has {count} partitions, and had {self._partition_count} before")
 
-    def _check_placement(self, reading: PartitionReading) -> None:
-        """Checks that all records of the partition belong to groups that the partition stores."""
-        if (group_id := self._follower.misplaced_group) is not None:
-            self._follower.misplaced_group = None
-            self._give_up(f"{reading.name} has records of the group {group_id!r}, which another partition stores")
-
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, reason: str) -> NoReturn:
         """Forgets all that was read, because the partition that stores a group is not known. Raises LogUnusable.
 
-        No answer may use the copy any more, so nothing may be awaited before the copy has forgotten the log.
+        No answer may use the copy any more, so nothing may be awaited before the copy has forgotten the log. The reason
+        is kept, because an error of the other task may hide the exception.
         """
+        self.unusable_reason = reason
         self.stop_reading()
         raise LogUnusable(reason)
 
@@ -286,7 +288,11 @@ class PartitionReader:
         for data in found:
             reading = asked.get(data.partition_index)
             if reading is not None and self._is_current(reading):
-                await self._apply_fetched(reading, data, asked_at, nothing_fetched)
+                try:
+                    await self._apply_fetched(reading, data, asked_at, nothing_fetched)
+                except MisplacedGroup as misplaced:
+                    group = f"the group {misplaced.group_id!r}, which another partition stores"
+                    self._give_up(f"{reading.name} has records of {group}")
         self._log_resigned()
         await self._check_serving(client)
         return bool(found)
@@ -326,7 +332,7 @@ class PartitionReader:
             # records.
             if self._is_current(reading) and (reading.loaded or ended):
                 await self._apply_replayed(reading)
-        except LogUnusable:
+        except MisplacedGroup:
             raise
         except DecodeError as error:
             self._fail(reading, str(error))
@@ -370,7 +376,6 @@ class PartitionReader:
     async def _apply_replayed(self, reading: PartitionReading) -> None:
         with trio.CancelScope(shield=True):  # Replayed records that are not merged now would be missing later.
             for facts in self._follower.merge(reading.number, self._now()):
-                self._check_placement(reading)
                 self._copy.report_facts(facts)
                 await self._yield_to_others(reading)
 
@@ -382,7 +387,6 @@ class PartitionReader:
 
     def _caught_up(self, reading: PartitionReading, asked_at: float) -> None:
         expired = self._follower.end_reached(reading.number, asked_at, self._now())
-        self._check_placement(reading)
         partition = self._follower.partitions.leader_partitions[reading.number]
         if partition.state is PartitionState.FAILED:
             self._fail(reading, partition.reason)

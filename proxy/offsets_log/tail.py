@@ -19,7 +19,6 @@ from group_sidecar.proxy.broker.broker_errors import (
     BrokerError,
     BrokerRefused,
     BrokerUnreachable,
-    LogUnusable,
 )
 from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
@@ -212,18 +211,20 @@ class OffsetsTail:
     async def _connection_failed(self, error: Exception) -> float:
         """Handles the error that ended the connection, for example a missing right to read the log.
 
-        After LogUnusable there is no further attempt.
+        If the reader has given up the log, there is no further attempt. `error` may then be an error of the other task.
 
         Returns the seconds until the next attempt.
 
         Raises the error again if neither the broker nor the network can be its cause.
         """
-        if isinstance(error, LogUnusable):
-            self._log_unusable(error)
+        expected = isinstance(error, BrokerError | DecodeError)
+        if (reason := self._reader.unusable_reason) is not None:
+            self._log_unusable(reason)
+            if not expected:
+                raise error
             return 0.0
         self._attempts.failures += 1
         self._failure_reason = str(error) or type(error).__name__
-        expected = isinstance(error, BrokerError | DecodeError)
         self.denied = denied = _denied(error)
         if denied:
             self._table.expected = False
@@ -242,15 +243,16 @@ class OffsetsTail:
                 log_method(f"{OFFSETS_TOPIC} is not read", **fields)
         return DENIED_SECONDS if denied else self._attempts.pause()
 
-    def _log_unusable(self, error: LogUnusable) -> None:
+    def _log_unusable(self, reason: str) -> None:
         """Logs that the sidecar leaves all answers that need the log to the broker."""
-        self.unusable, self._failure_reason = True, str(error)
+        self._reader.stop_reading()  # Before the other task ended, it may have begun to load a partition.
+        self.unusable, self._failure_reason = True, reason
         self._table.expected = True  # Offsets may be lost when the broker restarts, and the wire does not show that.
         log.warning(
             f"{OFFSETS_TOPIC} is not read any more: the number of its partitions has changed",
             broker=self._broker,
-            reason=str(error),
-            hint="restart the brokers, then the sidecar",
+            reason=reason,
+            hint="restart the brokers, then the sidecar; if this line comes again, see docs/limits.md",
         )
 
     def _log_denied(self, error: Exception, fields: dict[str, str]) -> None:

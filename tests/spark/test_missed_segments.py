@@ -85,17 +85,24 @@ def test_long_line_does_not_stop_fleet(
     spark: SparkSession, tmp_path: Path, journals: Path, run_again: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line that is too long goes to quarantine without its rest. A line that is longer still is skipped with a
-    warning. The other lines of both segments are read.
+    warning. The other lines of both segments are read. A large segment without such lines causes no warning.
     """
     monkeypatch.setattr(line_parsing, "MAX_LINE_BYTES", 2_000)
     monkeypatch.setattr(line_sources, "MAX_READ_BYTES", 10_000)
     records = RecordsOfBoot("a")
     seal(journals, "long", ["x" * 2_001, line(records.heartbeat(10))])
     seal(journals, "longer", [line(records.heartbeat(20)), "x" * 10_001, line(records.heartbeat(30))])
-    warned = "warning: lines of more than 10000 bytes are not read, and such lines may be in: 1 file (longer.jsonl)"
-    assert sorted(run_again()) == ["3 records, 1 lines in quarantine (not_json_object 1)", warned]
+    skipped = "warning: lines of more than 10000 bytes were skipped in 1 file (longer.jsonl)"
+    assert sorted(run_again()) == ["3 records, 1 lines in quarantine (not_json_object 1)", skipped]
     store = Store.opened(spark, str(tmp_path / "store"))
     assert [row["line"] for row in store.read("quarantine").collect()] == ["x" * line_parsing.KEPT_CHARACTERS]
+
+    seal(journals, "large", [line(records.heartbeat(10 * number)) for number in range(4, 64)])
+    assert (journals / "large.jsonl").stat().st_size > 10_000
+    assert run_again() == ["60 records, 0 lines in quarantine"]
+    seal(journals, "only", ["x" * 10_001])
+    unread = "warning: no line was read so far, and lines of more than 10000 bytes are skipped: 1 file (only.jsonl)"
+    assert sorted(run_again()) == ["0 records, 0 lines in quarantine", unread]
 
 
 def test_duplicate_sidecar_id_is_detected(

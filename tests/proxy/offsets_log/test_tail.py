@@ -19,8 +19,10 @@ from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.coordinator.log import follower
 from group_sidecar.coordinator.state.log_partitions import partition_for
-from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed
+from group_sidecar.proxy.broker import log_queries
+from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerClosed
 from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.group_queries import Node
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.offsets_log import partition_reader
@@ -383,6 +385,35 @@ async def test_recreated_topic_with_other_count_is_not_read(
             assert side.tail.unusable is unusable
 
 
+async def test_other_error_hides_no_changed_count(
+    broker: LogBroker, autojump_clock: MockClock, lines: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the load fails in the moment in which the number of partitions has changed, the log is still given up."""
+    has_changed = trio.Event()
+
+    async def fail(tail: OffsetsTail) -> None:
+        await has_changed.wait()
+        raise BrokerClosed("the broker closed the connection")
+
+    async def find_leaders(client: KafkaClient, topic: str) -> tuple[dict[int, int], dict[int, Node]]:
+        found = await log_queries.leaders(client, topic)
+        if len(found[0]) == 3:
+            has_changed.set()
+            with trio.CancelScope(shield=True):  # The load fails first.
+                await trio.sleep(0.001)
+        return found
+
+    monkeypatch.setattr(OffsetsTail, "_load", fail)
+    monkeypatch.setattr(partition_reader, "leaders", find_leaders)
+    async with reading() as side:
+        broker.partitions = LogBroker(3).partitions
+        await trio.sleep(600)
+        assert side.tail.unusable
+        assert side.states == {}
+        assert side.tail.status()["trouble"] == "__consumer_offsets has 3 partitions, and had 2 before"
+    assert warnings(lines) == ["__consumer_offsets is not read any more: the number of its partitions has changed"]
+
+
 @pytest.mark.parametrize("loaded", [False, True])
 async def test_misplaced_records_end_reading(
     broker: LogBroker, autojump_clock: MockClock, lines: list[Any], loaded: bool
@@ -417,6 +448,8 @@ async def test_misplaced_tombstone_is_ignored(broker: LogBroker, autojump_clock:
         await trio.sleep(1)
         assert side.states == {0: "owned", 1: "owned"}
         assert side.offset(GROUPS[0]) == 5
+        [misplaced] = [found for number, found in side.state.copy.manager.log.partitions if number == 1]
+        assert (misplaced.log.groups, misplaced.log.size) == ({}, 0)
     assert warnings(lines) == []
 
 
