@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.conformance.routes import Run
@@ -66,7 +66,7 @@ def messages_in(bootstrap: str, topic: str) -> list[Message]:
     found: list[Message] = []
     with _reader(bootstrap) as reader:
         for number in sorted(reader.list_topics(topic, GIVE_UP_SECONDS).topics[topic].partitions):
-            _, end = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=GIVE_UP_SECONDS)
+            end = _end_of(reader, TopicPartition(topic, number))
             reader.assign([TopicPartition(topic, number, 0)])
             for _ in range(end):
                 message = reader.poll(GIVE_UP_SECONDS)
@@ -74,6 +74,21 @@ def messages_in(bootstrap: str, topic: str) -> list[Message]:
                 assert message.error() is None, message.error()
                 found.append(message)
     return found
+
+
+def _end_of(reader: Consumer, partition: TopicPartition) -> int:
+    """Returns the end of a partition's log. Waits for a broker that has restarted and has yet to lead the partition."""
+    give_up_at = time.monotonic() + GIVE_UP_SECONDS
+    while True:
+        try:
+            _, end = reader.get_watermark_offsets(partition, timeout=GIVE_UP_SECONDS)
+        except KafkaException as error:
+            not_yet = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not not_yet or time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.05)
+        else:
+            return int(end)
 
 
 @contextmanager
