@@ -17,9 +17,10 @@ from group_sidecar.codecs.messages.offset_commit import (
 )
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from tests.kafka.broker import KafkaBroker
+from tests.kafka.dialect import until
 from tests.kafka.processes import host_port
 from tests.kafka.sidecar_process import SidecarProcess
-from tests.kafka.tools import TOPICS, kafka_tool
+from tests.kafka.tools import TOPICS, ToolFailed, kafka_tool
 from tests.kafka.wire import ask
 
 LOG, PARTITIONS = "__consumer_offsets", 4
@@ -139,8 +140,27 @@ def swap(pair: Pair, folder: Path) -> dict[int, int]:
     ]
     (folder / "plan.json").write_text(json.dumps({"version": 1, "partitions": plan}))
     kafka_tool(REASSIGN, *bootstrap, "--execute", "--reassignment-json-file", str(folder / "plan.json"))
-    kafka_tool(ELECT, *bootstrap, "--election-type", "preferred", "--all-topic-partitions")
+    elect_preferred_leaders(pair)
     return wanted
+
+
+def elect_preferred_leaders(pair: Pair) -> None:
+    """Makes the first replica of each partition its leader.
+
+    Waits until the replicas of a restarted broker are in sync.
+    """
+    bootstrap = ("--bootstrap-server", host_port(pair.brokers[0].direct))
+
+    def elected() -> bool:
+        try:
+            kafka_tool(ELECT, *bootstrap, "--election-type", "preferred", "--all-topic-partitions")
+        except ToolFailed as error:
+            if "PreferredLeaderNotAvailable" not in str(error):
+                raise
+            return False
+        return True
+
+    until(elected, "the preferred leaders are elected")
 
 
 def test_leadership_moves_under_load(pair: Pair, tmp_path: Path) -> None:
@@ -172,13 +192,6 @@ def test_leadership_moves_under_load(pair: Pair, tmp_path: Path) -> None:
     assert not broken
     assert committed[0] > 0
     pair.brokers[1].start()
-    kafka_tool(
-        ELECT,
-        "--bootstrap-server",
-        host_port(pair.brokers[0].direct),
-        "--election-type",
-        "preferred",
-        "--all-topic-partitions",
-    )
+    elect_preferred_leaders(pair)
     pair.wait_until_led(leaders)
     pair.compare()
