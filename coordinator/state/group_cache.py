@@ -107,8 +107,6 @@ class GroupCache:
         yield self.partitions.not_coordinated_table
         yield from self.unseen_history.tables
         yield self.exclusivity.table
-        expired = [each.rebalances.expired_clients for each in self.groups.values() if each.rebalances.expired_clients]
-        yield TableSize("expired_clients", sum(map(len, expired)), sum(each.bytes for each in expired))
         yield self.former_groups.table
 
     # Groups.
