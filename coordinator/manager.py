@@ -364,9 +364,12 @@ class GroupMetadataManager:
         """
         if not self._cache.partitions.awaits_load(group.group_id):
             return facts
-        joined = {fact.member_id for fact in facts if isinstance(fact, MemberJoined)}
-        new = {each for each in joined if (member := group.members.get(each)) is None or member.since >= now}
-        return [fact for fact in facts if not (isinstance(fact, MemberJoined) and fact.member_id in new)]
+
+        def is_new(member_id: str) -> bool:
+            member = group.members.get(member_id)
+            return member is None or member.since >= now
+
+        return [fact for fact in facts if not (isinstance(fact, MemberJoined) and is_new(fact.member_id))]
 
     def _forget_unless_real(self, group: Group) -> None:
         """Forgets a Dead group without joins in flight. Keeps a note if a lost request may have created the group."""

@@ -16,11 +16,7 @@ from group_sidecar.coordinator.model.events import (
 )
 from group_sidecar.coordinator.model.facts import Departure, Fact, RebalanceCause
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
-from group_sidecar.coordinator.rules.causes import (
-    cause_of_departure,
-    cause_of_return,
-    departure_of_missing,
-)
+from group_sidecar.coordinator.rules.causes import cause_of_departure, cause_of_return, departure_of_missing
 from group_sidecar.coordinator.rules.fact_builder import (
     begin_rebalance,
     member_gone_facts,

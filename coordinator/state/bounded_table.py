@@ -1,7 +1,7 @@
 """A table of values by name, with bounds in entries and in bytes. The oldest entry is evicted first."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 V = TypeVar("V")
@@ -62,10 +62,6 @@ class BoundedTable(Generic[V]):
     def get(self, name: str) -> V | None:
         """Returns the value under a name; None if the name has no entry."""
         return self._values.get(name)
-
-    def values(self) -> Iterable[V]:
-        """Returns all values, the oldest first."""
-        return self._values.values()
 
     def first(self) -> tuple[str, V] | None:
         """Returns the oldest entry; None if the table is empty."""

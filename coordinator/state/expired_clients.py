@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from group_sidecar.coordinator.model.events import NEVER
 from group_sidecar.coordinator.model.facts import MemberInfo
@@ -44,6 +45,9 @@ class ExpiredClient:
         return (member.member_id, member.client_id, member.client_host, member.instance_id or "", member.principal)
 
 
+_NOBODY: Mapping[tuple[str, str], ExpiredClient] = MappingProxyType({})
+
+
 class ExpiredClients:
     """The expired clients of one group, by client id and true host.
 
@@ -55,15 +59,15 @@ class ExpiredClients:
     __slots__ = ("_clients",)
 
     def __init__(self) -> None:
-        self._clients: dict[tuple[str, str], ExpiredClient] | None = None
+        self._clients = _NOBODY  # One object for all groups without expired clients, which are most groups.
 
     def __len__(self) -> int:
-        return len(self._clients or ())
+        return len(self._clients)
 
     @property
     def bytes(self) -> int:
         """The estimated memory of the clients, in bytes."""
-        return sum(client.bytes for client in (self._clients or {}).values())
+        return sum(client.bytes for client in self._clients.values())
 
     def note(self, members: Iterable[Member]) -> None:
         """Keeps the clients of members, as far as their true hosts are known.
@@ -81,22 +85,20 @@ class ExpiredClients:
 
     def _put(self, client: ExpiredClient) -> None:
         """Keeps a client. Replaces an entry that is older, or whose client has come back since."""
-        clients = self._clients or {}
-        kept = clients.get(client.key)
+        kept = self._clients.get(client.key)
         if kept is None:
-            wanted = len(clients) < MAX_EXPIRED_CLIENTS
+            wanted = len(self) < MAX_EXPIRED_CLIENTS
         else:
             wanted = kept.is_back or kept.ended_at < client.ended_at
         if wanted and client.is_short:
-            clients[client.key] = client
-            self._clients = clients
+            self._clients = {**self._clients, client.key: client}
 
     def with_members(self, members: Iterable[Member]) -> tuple[ExpiredClient, ...]:
         """Returns these clients and the clients of members, whose sessions may end unseen."""
         copy = ExpiredClients()
-        copy.adopt((self._clients or {}).values())
+        copy.adopt(self._clients.values())
         copy.note(members)
-        return tuple((copy._clients or {}).values())
+        return tuple(copy._clients.values())
 
     def note_listed(self, members: Mapping[str, Member], began_at: float, now: float) -> None:
         """Notes that the log or a description contains these members, by member id.
@@ -104,34 +106,34 @@ class ExpiredClients:
         The broker began their sessions at the time `began_at`. A session that has not ended yet ends accordingly later.
         A session that has ended stays ended: the broker may have these members from the log, without their clients.
         """
-        clients = self._clients or {}
-        for key, client in clients.items():
+        for key, client in self._clients.items():
             if client.ended_at > now and (member := members.get(client.member.member_id)) is not None:
-                clients[key] = replace(client, ended_at=max(client.ended_at, member.timeout_at(began_at)))
+                ended_at = max(client.ended_at, member.timeout_at(began_at))
+                self._clients = {**self._clients, key: replace(client, ended_at=ended_at)}
 
     def forget(self, member_ids: Container[str]) -> None:
         """Forgets the clients of these former members: their sessions had not expired, or they left otherwise."""
-        self._keep(client for client in (self._clients or {}).values() if client.member.member_id not in member_ids)
+        self._keep(client for client in self._clients.values() if client.member.member_id not in member_ids)
 
     def expire(self, now: float) -> None:
         """Forgets the clients that count as new members when they come back."""
-        self._keep(client for client in (self._clients or {}).values() if now <= client.ended_at + RETURN_SECONDS)
+        self._keep(client for client in self._clients.values() if now <= client.ended_at + RETURN_SECONDS)
 
     def _keep(self, clients: Iterable[ExpiredClient]) -> None:
-        self._clients = {client.key: client for client in clients} or None
+        self._clients = {client.key: client for client in clients} or _NOBODY
 
     def note_joined(self, member: Member) -> None:
         """Notes that a client is a member. Under its former member id, its session had not expired after all."""
-        key = (member.info.client_id, member.true_host)
         if not self._clients:
             return
         self.forget((member.member_id,))
-        if self._clients and (client := self._clients.get(key)) is not None:
-            self._clients[key] = replace(client, is_back=True)
+        key = (member.info.client_id, member.true_host)
+        if (client := self._clients.get(key)) is not None:
+            self._clients = {**self._clients, key: replace(client, is_back=True)}
 
     def find(self, client_id: str, client_host: str, at: float) -> MemberInfo | None:
         """Returns the former member of a client that joins at the time `at`; None if no session has expired."""
-        client = self._clients.get((client_id, client_host)) if self._clients else None
+        client = self._clients.get((client_id, client_host))
         return client.member if client and client.ended_at < at <= client.ended_at + RETURN_SECONDS else None
 
     def rebalanced(self, *, by_return: bool) -> None:
@@ -139,4 +141,4 @@ class ExpiredClients:
 
         `by_return`: whether an expired client caused the rebalance by its return. If so, the others may still return.
         """
-        self._keep(client for client in (self._clients or {}).values() if by_return and not client.is_back)
+        self._keep(client for client in self._clients.values() if by_return and not client.is_back)

@@ -490,7 +490,7 @@ class Group:
         late = self.expired_members(now)
         self.roster.set_aside(late)
         if late:
-            self.pending_joins.outdate_descriptions(now)
+            self.pending_joins.note_ended_sessions(now)
         return late
 
     # Members.

@@ -53,12 +53,17 @@ def _is_certain(group: Group, now: float) -> bool:
 
 
 def _valid_description(group: Group, now: float) -> BrokerDescription | None:
-    """Returns the broker's description of the group; None if the members or parked joins may have changed since."""
-    description = group.pending_joins.described_since(group.generation_at, now)
+    """Returns the broker's description of the group; None if the members or parked joins may have changed since.
+
+    In a rebalance, only the parked joins count, and the sessions of their members do not end.
+    """
+    pending = group.pending_joins
+    description = pending.described_since(group.generation_at, now)
     if description is None or description.state is GroupState.PREPARING_REBALANCE:
         return description
+    has_removed_member = description.asked_at <= pending.sessions_ended_at
     may_have_removed_member = description.asked_at < group.earliest_timeout(now) < now
-    return None if may_have_removed_member else description
+    return None if has_removed_member or may_have_removed_member else description
 
 
 def _state_since(description: BrokerDescription, group: Group) -> GroupState:

@@ -70,6 +70,7 @@ class PendingJoins:
     Attributes:
         sent: joins without a reply, by their tokens.
         generation_at: when a reply last showed that a generation has begun; NEVER if none has.
+        sessions_ended_at: when sessions of members last ended; NEVER if none has.
         unlogged_members: members of a KIP-848 group that have joined or left, and are not in the log.
     """
 
@@ -77,7 +78,7 @@ class PendingJoins:
         self.sent: dict[str, JoinSent] = {}
         self.generation_at = NEVER
         self._description: BrokerDescription | None = None
-        self._sessions_ended_at = NEVER
+        self.sessions_ended_at = NEVER
         self._join_keys: Counter[JoinKey] = Counter()
         self._joining_member_ids: Counter[str] = Counter()
         self._lost_joins: dict[JoinKey, _LostJoin] = {}
@@ -155,9 +156,9 @@ class PendingJoins:
         """Drops the last description by the broker, because the members have changed since."""
         self._description = None
 
-    def outdate_descriptions(self, now: float) -> None:
-        """Makes descriptions that were requested until `now` invalid, because sessions of members have ended."""
-        self._sessions_ended_at = now
+    def note_ended_sessions(self, now: float) -> None:
+        """Notes that sessions of members have ended."""
+        self.sessions_ended_at = now
 
     def begin_generation(self, now: float) -> None:
         """Ends a join phase. Only lost joins that may still reach the broker remain; all others are members or gone."""
@@ -312,15 +313,9 @@ class PendingJoins:
         return description if recent else None
 
     def described_since(self, since: float, now: float) -> BrokerDescription | None:
-        """Returns the broker's description; None unless it is recent, and newer than `since` and all lost joins.
-
-        The description of a settled group must also be newer than the last end of a session. In a rebalance, only the
-        parked joins count, and the sessions of their members do not end.
-        """
+        """Returns the broker's description; None unless it is recent, and newer than `since` and all lost joins."""
         description = self.last_description(now)
         if description is None or description.asked_at < since:
-            return None
-        if description.asked_at <= self._sessions_ended_at and description.state is not GroupState.PREPARING_REBALANCE:
             return None
         for lost_join in self._lost_joins.values():
             # If a join was lost, or may have arrived, after the description was requested, the description lacks the

@@ -261,6 +261,8 @@ class Roster:
         if (member := self.members.get(self.member_id_of_instance(instance_id, static))) is not None:
             member.certain = False
 
+    # Look-ups.
+
     def may_still_have(self, event: MemberUnknown) -> bool:
         """Whether the broker may have the member to whose request it replied UNKNOWN_MEMBER_ID.
 
@@ -271,8 +273,6 @@ class Roster:
         if member is None:
             return event.member_id in self.pending and not event.is_join
         return event.instance_id is not None and event.instance_id != member.instance_id
-
-    # Look-ups.
 
     def known(self) -> dict[str, Member]:
         """Returns all members by member id, including the overdue members."""
