@@ -14,12 +14,7 @@ from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
 from group_sidecar.coordinator.state.log_partitions import PartitionState
 from group_sidecar.metrics.log_read_counters import LogReadCounters
 from group_sidecar.proxy.broker.authentication import setting_hint
-from group_sidecar.proxy.broker.broker_errors import (
-    AuthenticationFailed,
-    BrokerError,
-    BrokerRefused,
-    BrokerUnreachable,
-)
+from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerError, BrokerRefused, BrokerUnreachable
 from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
@@ -58,8 +53,6 @@ class OffsetsTail:
 
     Attributes:
         denied: whether the broker denies the sidecar the right to read the log, or refuses its credentials.
-        unusable: whether the log is not read any more, because the partition that stores a group is not known. Only a
-            new process reads the log again.
     """
 
     def __init__(
@@ -79,13 +72,21 @@ class OffsetsTail:
         self._table = copy.manager.log.partitions
         self._attempts = Backoff()
         self._failure_reason = "not read yet"
-        self.denied = self.unusable = False
+        self.denied = False
         self._table.expected = True
 
     @property
     def read_counters(self) -> LogReadCounters:
         """The counters for the metrics."""
         return self._reader.read_counters
+
+    @property
+    def unusable(self) -> bool:
+        """Whether the log is not read any more, because the partition that stores a group is not known.
+
+        Only a new process reads the log again.
+        """
+        return self._reader.unusable_reason is not None
 
     @property
     def is_loaded(self) -> bool:
@@ -246,7 +247,7 @@ class OffsetsTail:
     def _log_unusable(self, reason: str) -> None:
         """Logs that the sidecar leaves all answers that need the log to the broker."""
         self._reader.stop_reading()  # Before the other task ended, it may have begun to load a partition.
-        self.unusable, self._failure_reason = True, reason
+        self._failure_reason = reason
         self._table.expected = True  # Offsets may be lost when the broker restarts, and the wire does not show that.
         log.warning(
             f"{OFFSETS_TOPIC} is not read any more: the number of its partitions has changed",
