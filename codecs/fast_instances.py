@@ -1,8 +1,8 @@
 """Creates instances of frozen dataclasses cheaply, for objects that are created with every request.
 
-A frozen dataclass sets each field through `object.__setattr__`, and Python packs the arguments of a call of a class
-twice. The functions here fill an instance of a mutable class instead, and then assign the frozen class to `__class__`.
-Python allows this assignment if both classes have the same slots.
+A frozen dataclass sets each field through `object.__setattr__`, and when a class is called, Python packs the
+arguments twice. The functions here fill an instance of a mutable class instead, and then assign the frozen class to
+`__class__`. Python allows this assignment if both classes have the same slots.
 """
 
 from collections.abc import Callable, Iterator

@@ -176,7 +176,7 @@ def layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
 
 
 def decode(cls: type[T], version: int, data: bytes) -> T:
-    """Decodes a message body that must end with the data.
+    """Decodes a message body. No bytes may follow it in `data`.
 
     Raises:
         DecodeError: bytes are missing, left over or not valid in this version, or the version is not declared.
@@ -226,7 +226,7 @@ def _read(cls: type[T], version: int, data: bytes, max_elements: int) -> tuple[T
         raise TooManyElements(f"{cls.NAME} v{version}", "", f"more than {max_elements} elements") from error
     except READ_FAILURES as error:
         if max_elements != NO_ELEMENT_LIMIT and len(data) > MAX_LAYOUT_BYTES:
-            reason = f"{len(data)} bytes are too many for the layout, which an unusual value needs"
+            reason = f"an unusual value needs the slow decoder, which does not take {len(data)} bytes"
             raise TooManyElements(f"{cls.NAME} v{version}", "", reason) from error
         return _read_by_layout(cls, version, data)
 

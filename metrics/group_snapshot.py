@@ -1,6 +1,7 @@
 """Visits all groups with their state and committed offsets, group by group.
 
-`walk` visits the groups in the order of their ids, merges several copies, and yields None to let the sidecar forward.
+`walk` visits the groups in the order of their ids, merges several copies, and yields None so that the sidecar
+can forward frames meanwhile.
 `GroupSnapshot` keeps the figures of a whole walk.
 
 A group that moved between brokers may be in two copies for a while. `walk` prefers a complete copy, then the copy with
@@ -8,8 +9,8 @@ the later generation, and then the copy with the later rebalance. Each group mus
 make a whole scrape invalid.
 
 A group's state and offsets are from the same moment. Two groups may be from different moments, because the sidecar
-forwards between them. A snapshot keeps two objects per group, however many partitions the group has. With one object
-per partition, the garbage collector would stop everything for a tenth of a second.
+forwards frames in between. A snapshot keeps two objects per group, however many partitions the group has. With one
+object per partition, the garbage collector would stop everything for a tenth of a second.
 """
 
 import math
@@ -196,7 +197,10 @@ def with_drift(view: GroupView, drift: float) -> GroupView:
 
 
 def newest_log_ends(log_ends: Sequence[LogEnds], drift: float = 0.0) -> Iterator[SeenLogEnd]:
-    """Yields each partition once, with its most recently seen log end or start. `log_ends` may change meanwhile."""
+    """Yields each partition once, with its most recently seen bound. `log_ends` may change meanwhile.
+
+    `log_ends`: the log ends of all copies, or the log starts of all copies.
+    """
     log_end = newest_log_end_lookup(log_ends)
     for number, each in enumerate(log_ends):
         for partition in list(each):

@@ -47,7 +47,7 @@ Observation = tuple[float, Body]
 _UNKNOWN_STATE_ERRORS = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 """Errors of groups whose current state is unknown."""
 RECORDS_PER_STEP = 50
-"""A snapshot lets other tasks run after this number of records for array lines, which take half a millisecond."""
+"""While a snapshot builds array lines, it lets other tasks run after this many records: about half a millisecond."""
 JOINED = "joined"
 """`change` in the record of a member that joined. For a member that left, `change` is a `Departure`."""
 

@@ -37,8 +37,8 @@ GROUPS_PER_STEP = 100
 MAX_GROUPS_PER_REQUEST = 200
 """Groups that one ListGroups request may evaluate or encode: about 3 ms."""
 SHARDS = 1024
-"""Shards into which the encoded groups of a kind are divided. With 100,000 groups, one change requires joining 100
-groups again. MAX_GROUPS_PER_REQUEST changes require joining at most a fifth of all groups again."""
+"""Shards into which the encoded groups of a kind are divided. With 100,000 groups, one change means that the
+bytes of 100 groups are concatenated again. MAX_GROUPS_PER_REQUEST changes affect at most a fifth of all groups."""
 SPARE_DEADLINES = 1000
 """If outdated deadlines outnumber the current deadlines by more than this number, all outdated deadlines are
 dropped."""

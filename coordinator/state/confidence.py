@@ -101,7 +101,7 @@ class Confidence:
         return question is Question.CONSUMER_GROUP or group is None or group.kind is not GroupKind.CLASSIC
 
     def offsets_are_known(self, group_id: str, partitions: Iterable[TopicPartition] | None) -> bool:
-        """Whether the broker has no offsets of these partitions that the copy lacks because of deleted records.
+        """Whether the copy has all offsets that the broker has of these partitions, although records may be deleted.
 
         `partitions` is None for all partitions of the group.
         """

@@ -336,7 +336,7 @@ class PartitionLog:
 
 
 def _known_fields(key: bytes, kind: int, end: int, stop: int) -> bytes:
-    """Returns an offset's key without further bytes, which Kafka ignores, and any other key unchanged.
+    """Removes the bytes after the known fields of an offset's key: Kafka ignores them. Other keys stay unchanged.
 
     Args:
         key: the key.

@@ -151,7 +151,7 @@ def _gone(cell: Cell) -> Sentence:
 
 
 def _moved(cell: Cell) -> Sentence:
-    return ("The broker said that it does not coordinate the group: it restarts, or another broker does",)
+    return ("The broker said that it does not coordinate the group: it is restarting, or another broker does that now",)
 
 
 def _commits(cell: Cell) -> Sentence:

@@ -20,8 +20,8 @@ class BrokerVersions:
 
     Args:
         settings: which APIs the sidecar may answer. The sidecar adds versions only to these APIs.
-        copy: gets from the versions how the broker behaves. A change of the versions shows that the broker may have
-            been upgraded or downgraded.
+        copy: is told how the broker behaves, as far as the versions show this. A change of the versions shows that the
+            broker may have been upgraded or downgraded.
 
     Attributes:
         revision: how many times the broker's versions have changed.

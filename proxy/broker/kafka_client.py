@@ -42,7 +42,7 @@ DEFAULT_TIMEOUT = 10.0
 LARGEST_REPLY = 64 * 1024 * 1024
 """The maximum size of a reply in bytes. A Metadata reply with 100,000 partitions takes about a tenth of this size."""
 MAX_INLINE_BYTES = 16_384
-"""A worker thread decodes a reply that has more bytes than this, or compares the reply with the sidecar's own answer.
+"""A worker thread decodes a reply that has more bytes than this, and compares it with the sidecar's own answer.
 Trio's thread, which also runs the data path, handles shorter replies. Trio's thread also decodes every Fetch reply:
 nearly all bytes of a Fetch reply are records, which stay undecoded."""
 SLOW_API_VERSIONS_SECONDS = 0.5

@@ -20,14 +20,14 @@ _RIGHT_ALIGNED = frozenset(
 _UNBROKEN_COLUMNS = frozenset(("STATE", "LAST-REBALANCE", "CAUSE"))  # Their values are short, and are not folded.
 _OPTIONAL_COLUMNS = frozenset(("PRINCIPAL",))  # Clusters without TLS and SASL have no principals.
 _GAP = 2  # Characters between two columns of a table.
-_NAME = 30  # Characters for names that `fit_table` keeps free before it drops columns.
+_NAME = 30  # `fit_table` drops columns until names have room for this many characters.
 
 Cells = Mapping[str, object]
 """Values by heading. None and the empty string stand for a missing value."""
 
 
 def print_json(answer: Mapping[str, object]) -> None:
-    """Prints one JSON document. In place of an error, the document contains the text of the error."""
+    """Prints one JSON document. An exception in `answer` is written as its text."""
     typer.echo(json.dumps(answer, indent=2, default=str))
 
 

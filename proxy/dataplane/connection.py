@@ -223,8 +223,8 @@ class Connection:
         return self.session.origin.number in self.shared.connections
 
     def evict_held_request(self, reason: CloseReason) -> None:
-        """Stops holding an incomplete request. If there is none, stops keeping long requests that wait for their
-        replies. `reason` is counted if the connection must be closed.
+        """Gives up the incomplete request. If there is none, gives up the long requests that wait for their replies.
+        `reason` is counted if the connection must be closed.
         """
         try:
             self.execute(self.session.evict_held_request(self._poller.now, reason))

@@ -125,7 +125,7 @@ class ConnectionManager:
         connection.receive_rest()
 
     def evict_held_request(self, connections: Iterable[int]) -> None:
-        """Makes these connections stop holding an incomplete request, or else stop keeping long requests.
+        """Makes each of these connections give up its incomplete request, or its long requests if it has none.
 
         Requests of other connections need the space.
         """

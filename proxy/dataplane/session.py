@@ -375,10 +375,10 @@ class Session:
         return self._commands()
 
     def evict_held_request(self, now: float, reason: CloseReason) -> list[Command]:
-        """Stops holding an incomplete request, or else stops keeping long requests that wait for their replies.
+        """Gives up the incomplete request. If there is none, gives up the long requests that wait for their replies.
 
-        The incomplete request is forwarded unread, or the connection ends with `reason`. If a request is not kept any
-        longer, its reply is handled without the request or passes unread, or the connection ends.
+        The incomplete request is forwarded unread, or the connection ends with `reason`. If a waiting request is given
+        up, its reply is handled without the request or passes unread, or the connection ends.
         """
         self._now, self._held_since = now, None
         if arrived := b"" if self._closed else self._requests.evict_partial():

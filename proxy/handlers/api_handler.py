@@ -33,7 +33,7 @@ class ApiHandler(ABC):
         self.action = action
 
     def must_be_decoded(self, api_key: int, version: int) -> bool:
-        """Returns whether a request must not be forwarded undecoded."""
+        """Returns whether a request may be forwarded only after it was decoded."""
         return False
 
     def classify(self, api_key: int, version: int, size: int) -> HeldOrForwarded:

@@ -48,8 +48,8 @@ class ApiVersionsReplies:
     Args:
         decoded: the API keys that the sidecar decodes.
         versions: learns what the broker offers.
-        access: whether the broker may have an authorizer.
-        settings: whether the sidecar answers questions itself.
+        access: knows whether the broker may have an authorizer.
+        settings: say which questions the sidecar may answer itself.
         gateway: whether the sidecar is a gateway.
         kip40: whether GroupMetadata requests of KIP-40's draft are answered.
     """

@@ -55,7 +55,7 @@ _WITH_SENT_AT: Mapping[type[Any], Callable[[Any, float], AnyEvent]] = {
     for event in (MemberSeen, MemberUnknown, RebalanceSeen, NotCoordinatorReplied)
 }
 """Functions that copy an event with another `sent_at`, for the events that a heartbeat may lead to."""
-PASSED_ON, CLOSED = "passed on", "its connection is closed"
+PASSED_ON, CLOSED = "was passed on", "its connection is closed"
 """Texts for the log. Each text describes what happens to a request or reply that is not understood."""
 _unpack_start = struct.Struct(">hhi").unpack_from
 """API key, version and correlation id."""
@@ -171,7 +171,7 @@ class Observer:
         return events
 
     def observe_copied(self, copied: CopiedRequest, frame: bytes, now: float) -> None:
-        """Applies a copied request with its reply to the copy. `frame`: the reply without its length."""
+        """Decodes a request that was forwarded undecoded, and its reply `frame` without its length. Applies both."""
         last = self._heartbeats.get(copied.origin.number)
         if last is not None and last.repeats(copied.frame, frame):
             self._copy.apply((last.event(self._copy.epoch(copied.at)),), now)
@@ -223,8 +223,8 @@ class Observer:
     def note_unknown_result(self, exchange: Exchange, now: float) -> None:
         """Notes that the broker has handled a request, and that the result is not known.
 
-        A SyncGroup is not noted as an undecoded write. The next generation replaces its assignments, and not every
-        broker writes the errors of SyncGroup as Kafka does.
+        A SyncGroup is not noted as an undecoded write, for two reasons: the next generation replaces its assignments,
+        and an unreadable reply may be an error that the broker writes in a layout other than Kafka's.
         """
         key = exchange.request.KEY
         self.note_lost(exchange, now)
@@ -246,7 +246,7 @@ class Observer:
         """Logs that a request, a reply or a question was not understood, and its outcome. The line is throttled, and
         contains the number of occurrences.
         """
-        event = f"a {what} was not understood and {outcome}"
+        event = f"a {what} was not understood, and {outcome}"
         log_method = log.warning if isinstance(error, DecodeError) else log.exception
         if times := self._log_throttle.due(f"{event}: {api_name(api_key)}"):
             log_method(event, api=api_name(api_key), cause=str(error), times=times)

@@ -125,8 +125,8 @@ class PartialCommit(PendingExchange):
     def merge_reply(self, reply: CommitReply) -> CommitReply:
         """Returns the client's reply, made from the broker's reply to the forwarded part.
 
-        As in Kafka 4, the partitions are in the order of the request. But partitions with `MISSING_PARTITION_ERRORS`
-        come first, and each topic then occurs once.
+        As in Kafka 4, the partitions are in the order of the request. But if some partitions have one of
+        `MISSING_PARTITION_ERRORS`, these come first, and all partitions of a topic are in one entry.
         """
         if self._answers_in_order(reply):
             return replace(reply, topics=self._spliced(reply))

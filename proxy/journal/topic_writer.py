@@ -133,8 +133,10 @@ class TopicWriter:
     async def run(self, epoch: Callable[[], float]) -> None:
         """Writes until `close`, and reconnects with growing pauses. A cancellation without `close` does not end `run`.
 
-        `epoch`: returns seconds since the epoch. Raises exceptions that neither the broker nor the network can cause.
-        After such an exception, `run` may be called again.
+        `epoch`: returns seconds since the epoch.
+
+        Raises:
+            Exception: any error that neither the broker nor the network can cause. `run` may then be called again.
         """
         with trio.CancelScope(shield=True, deadline=self._close_by) as self._scope:
             while True:
@@ -187,8 +189,8 @@ class TopicWriter:
             hint = "create it, with partitions that each broker leads"
             await self._wait_for_partition("no topic", "there is no such topic", hint=hint)
         elif not leader_partitions:
-            reason = f"it leads none of {len(found.epochs)} partitions"
-            await self._wait_for_partition("leads none", reason, hint="add partitions to it")
+            reason = f"the broker leads none of the topic's {len(found.epochs)} partitions"
+            await self._wait_for_partition("leads none", reason, hint="add partitions to the topic")
 
     async def _wait_for_partition(self, condition: str, reason: str, **fields: object) -> None:
         """Logs why there is no partition to write to, and waits until the next attempt."""
@@ -270,7 +272,7 @@ class TopicWriter:
         self._log_maybe_doubled()
         reason, hint_fields = str(error) or type(error).__name__, setting_hint(error)
         if isinstance(error, UnsupportedApi):
-            hint = "Kafka 0.11 is the oldest that takes records so that none is doubled"
+            hint = "the topic needs Kafka 0.11 or later, because older brokers cannot prevent duplicates"
             self._fail("unsupported", log.warning, reason, hint=hint)
             return PERMANENT_FAILURE_SECONDS
         if isinstance(error, BrokerRefused) and error.code in DENIED:
@@ -305,8 +307,8 @@ def _is_leadership_pending(
     `nodes`: the leaders by partition, from Metadata.
 
     A broker that has just started takes over its partitions one after another. The ListOffsets replies of such a broker
-    are ahead of Metadata. So the result is True while Metadata reports the same for `current_partition` as for one of
-    `leader_partitions`: the same leader, or no leader.
+    are ahead of Metadata. So the result is True while Metadata reports the same leader for `current_partition` as for
+    one of `leader_partitions`, or no leader for both.
     """
     return current_partition not in leader_partitions and nodes.get(current_partition) in {
         nodes.get(number) for number in leader_partitions

@@ -227,7 +227,7 @@ class PartitionReader:
             self._give_up(f"{OFFSETS_TOPIC} has {count} partitions, and had {self._partition_count} before")
 
     def _give_up(self, reason: str) -> NoReturn:
-        """Forgets all that was read, because the partition that stores a group is not known. Raises LogUnusable.
+        """Forgets all that was read, because it is not known which partition stores which group. Raises LogUnusable.
 
         No answer may use the copy any more, so nothing may be awaited before the copy has forgotten the log. The reason
         is kept, because an error of the other task may hide the exception.
@@ -325,8 +325,7 @@ class PartitionReader:
             loads = self._is_current(reading) and not reading.loaded
             if loads and (reason := self._follower.overflowed(reading.number)):
                 self._fail(reading, reason)  # `limits.offsets` was exceeded during the load.
-            # If the whole reply has no records, no record is left up to the partition's end: compaction has removed the
-            # others.
+            # If the whole reply has no records, compaction has removed all records up to the partition's end.
             ended = data.high_watermark >= 0 and (nothing_fetched or reading.log.next_offset >= data.high_watermark)
             # During a load, records are merged only at the end, because later records overwrite most of the earlier
             # records.

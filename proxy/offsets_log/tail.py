@@ -82,7 +82,7 @@ class OffsetsTail:
 
     @property
     def unusable(self) -> bool:
-        """Whether the log is not read any more, because the partition that stores a group is not known.
+        """Whether the log is not read any more, because it is not known which partition stores which group.
 
         Only a new process reads the log again.
         """
@@ -263,7 +263,7 @@ class OffsetsTail:
         if isinstance(error, AuthenticationFailed):
             hint = "correct own_connection.sasl"
         log.warning(
-            f"the sidecar may not read {OFFSETS_TOPIC}: its copy follows the wire and the broker's answers",
+            f"the sidecar is not allowed to read {OFFSETS_TOPIC}: its copy follows the wire and the broker's answers",
             hint=hint,
             **fields,
         )

@@ -30,7 +30,7 @@ class TokenBucket:
         return int(self._tokens + _ROUNDING)
 
     def take(self) -> None:
-        """Takes one token. The last call of `available` must have returned at least one more."""
+        """Takes one token. After a call of `available`, at most as many tokens may be taken as it returned."""
         self._tokens -= 1
 
     def give_back(self) -> None:

@@ -115,7 +115,7 @@ def test_restart_mark_claims_no_move() -> None:
     [mark] = draw_timeline([MOVED]).lanes[0].marks
     assert (
         plain(mark.description)
-        == "The broker said that it does not coordinate the group: it restarts, or another broker does"
+        == "The broker said that it does not coordinate the group: it is restarting, or another broker does that now"
     )
 
 

@@ -355,7 +355,7 @@ def test_failed_answer_goes_to_broker(
     line.exchange(question, response, version)
     assert state.traffic.answers == {}
     assert state.traffic.decode_failures == {}
-    assert "a question was not understood and passed on" in capsys.readouterr().out
+    assert "a question was not understood, and was passed on" in capsys.readouterr().out
 
 
 # Learning from forwarded questions.

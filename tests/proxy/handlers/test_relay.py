@@ -196,7 +196,7 @@ def test_failed_local_answer_is_translated(monkeypatch: pytest.MonkeyPatch, caps
     question = DescribeGroupsRequest(groups=("g",))
     [group] = line.reads_reply(served(line, broker, line.sends(question, 6)), question, 6).groups
     assert group.group_state == "Empty"
-    assert "a question was not understood and passed on" in capsys.readouterr().out
+    assert "a question was not understood, and was passed on" in capsys.readouterr().out
 
 
 # With a complete copy.

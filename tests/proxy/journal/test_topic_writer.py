@@ -259,7 +259,7 @@ async def test_writer_waits_without_led_partition(
         broker.topic.leader_partitions, broker.exists = {0}, True
         await stage.all_written()
     assert lines.count("records do not get to the topic") == 1
-    assert ("it leads none of 1 partitions" if exists else "there is no such topic") in lines
+    assert ("the broker leads none of the topic's 1 partitions" if exists else "there is no such topic") in lines
 
 
 async def test_old_broker_is_retried_slowly(network: MemoryNetwork, autojump_clock: MockClock, shown: Shown) -> None:

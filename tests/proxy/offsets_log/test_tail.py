@@ -539,7 +539,7 @@ async def test_denied_read_is_logged_and_retried(
         await trio.sleep(600)
         assert len(broker.requests(MetadataRequest)) == 11
         assert warnings(lines) == [
-            "the sidecar may not read __consumer_offsets: its copy follows the wire and the broker's answers"
+            "the sidecar is not allowed to read __consumer_offsets: its copy follows the wire and the broker's answers"
         ]
         assert events_starting_with(lines, "reading") == []
         denials = [side.tail.denied]
