@@ -5,6 +5,7 @@ a librdkafka group and with kafka-python, until the standard input has a line. T
 records, and the program prints a JSON object with the values and errors that the clients have seen.
 """
 
+import faulthandler
 import json
 import sys
 import threading
@@ -48,6 +49,8 @@ class Clients:
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while any(self.delivered - seen for seen in self.seen.values()) and time.monotonic() < deadline:
             time.sleep(0.1)
+        if time.monotonic() >= deadline:
+            faulthandler.dump_traceback()  # Shows where the client waits that has not read all records.
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         nodes = admin.describe_cluster().result(GIVE_UP_SECONDS).nodes
         groups = admin.list_consumer_groups().result(GIVE_UP_SECONDS).valid
@@ -93,10 +96,14 @@ class Clients:
 
     def _python(self) -> None:
         settings = {"metadata_max_age_ms": 300_000, "auto_offset_reset": "earliest", "group_id": "py"}
-        consumer = KafkaConsumer(self._topic, bootstrap_servers=self._bootstrap, **settings)
-        while True:
-            for records in consumer.poll(timeout_ms=200).values():
-                self.seen["py"].update(record.value.decode() for record in records)
+        try:
+            consumer = KafkaConsumer(self._topic, bootstrap_servers=self._bootstrap, **settings)
+            while True:
+                for records in consumer.poll(timeout_ms=200).values():
+                    self.seen["py"].update(record.value.decode() for record in records)
+        except Exception as error:
+            self.failed.append(f"kafka-python: {error!r}")
+            raise
 
 
 if __name__ == "__main__":
