@@ -1,7 +1,6 @@
 """The rules of JoinGroup: how a sent, accepted, rejected or lost join changes a group, and which facts follow."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.model.events import (
@@ -49,12 +48,8 @@ _STATES_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
 
 
 def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
-    """Counts a join without a reply towards the size of the group.
-
-    The join keeps whether its member id was issued, because the copy may drop the group and with it all issued ids.
-    """
-    issued = event.joining.member_id in group.pending
-    group.pending_joins.add_join(replace(event, has_issued_id=True) if issued else event)
+    """Counts a join without a reply towards the size of the group."""
+    group.pending_joins.add_join(event, has_issued_id=event.joining.member_id in group.pending)
     return []
 
 
