@@ -269,7 +269,8 @@ def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
             departure = _departure_of_leave(here, event, given_member_id, reason)
             facts += member_gone_facts(group, [here], departure, now, reason)
             details = details or cause_of_departure(here, departure, reason)
-        group.rebalances.expired_clients.forget((member_id,))
+        else:
+            group.rebalances.expired_clients.forget((member_id,))  # An overdue member that leaves had not expired.
         dropped = group.drop(member_id, now)
         if dropped is None:
             group.record_departure(member_id, now)
