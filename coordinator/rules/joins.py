@@ -158,10 +158,10 @@ def _add_member(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
 
 
 def _replace_static(group: Group, old: Member, event: JoinAccepted, now: float) -> list[Fact]:
-    here = [old] if old.member_id in group.members else []
+    is_current = old.member_id in group.members
     new = group.replace_static(old, event, now)
     return [
-        *member_gone_facts(group, here, Departure.FENCED, now),
+        *(member_gone_facts(group, old, Departure.FENCED, now) if is_current else ()),
         *member_noticed_facts(group, [new], now, event.joining.reason),
     ]
 
@@ -224,5 +224,5 @@ def _apply_roster(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     for member in dropped:
         departure, reason = departure_of_missing(group, member, now, static)
         group.rebalances.explain(cause_of_departure(member, departure, reason))
-        facts += member_gone_facts(group, [member], departure, now, reason)
+        facts += member_gone_facts(group, member, departure, now, reason)
     return facts + member_returned_facts(group, group.members.values(), now)

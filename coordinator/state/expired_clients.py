@@ -1,6 +1,6 @@
 """The clients of one group whose members' sessions have expired, and that may come back as new members."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -111,9 +111,9 @@ class ExpiredClients:
                 ended_at = max(client.ended_at, member.timeout_at(began_at))
                 self._clients = {**self._clients, key: replace(client, ended_at=ended_at)}
 
-    def forget(self, member_ids: Container[str]) -> None:
-        """Forgets the clients of these former members: their sessions had not expired, or they left otherwise."""
-        self._keep(client for client in self._clients.values() if client.member.member_id not in member_ids)
+    def forget(self, member_id: str) -> None:
+        """Forgets the client of a former member: its session had not expired, or it left otherwise."""
+        self._keep(client for client in self._clients.values() if client.member.member_id != member_id)
 
     def expire(self, now: float) -> None:
         """Forgets the clients that count as new members when they come back."""
@@ -126,7 +126,7 @@ class ExpiredClients:
         """Notes that a client is a member. Under its former member id, its session had not expired after all."""
         if not self._clients:
             return
-        self.forget((member.member_id,))
+        self.forget(member.member_id)
         key = (member.info.client_id, member.true_host)
         if (client := self._clients.get(key)) is not None:
             self._clients = {**self._clients, key: replace(client, is_back=True)}
