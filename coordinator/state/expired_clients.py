@@ -36,7 +36,7 @@ class ExpiredClient:
 
     @property
     def is_short(self) -> bool:
-        """Whether no text is longer than a kept id may be."""
+        """Whether each text is short enough to be kept."""
         return all(len(text) <= MAX_ID_LENGTH for text in self._texts)
 
     @property
@@ -45,7 +45,7 @@ class ExpiredClient:
         return (member.member_id, member.client_id, member.client_host, member.instance_id or "", member.principal)
 
 
-_NOBODY: Mapping[tuple[str, str], ExpiredClient] = MappingProxyType({})
+_NO_CLIENTS: Mapping[tuple[str, str], ExpiredClient] = MappingProxyType({})
 
 
 class ExpiredClients:
@@ -59,15 +59,10 @@ class ExpiredClients:
     __slots__ = ("_clients",)
 
     def __init__(self) -> None:
-        self._clients = _NOBODY  # One object for all groups without expired clients, which are most groups.
+        self._clients = _NO_CLIENTS  # One object for all groups without expired clients, which are most groups.
 
     def __len__(self) -> int:
         return len(self._clients)
-
-    @property
-    def bytes(self) -> int:
-        """The estimated memory of the clients, in bytes."""
-        return sum(client.bytes for client in self._clients.values())
 
     def note(self, members: Iterable[Member]) -> None:
         """Keeps the clients of members, as far as their true hosts are known.
@@ -120,7 +115,7 @@ class ExpiredClients:
         self._keep(client for client in self._clients.values() if now <= client.ended_at + RETURN_SECONDS)
 
     def _keep(self, clients: Iterable[ExpiredClient]) -> None:
-        self._clients = {client.key: client for client in clients} or _NOBODY
+        self._clients = {client.key: client for client in clients} or _NO_CLIENTS
 
     def note_joined(self, member: Member) -> None:
         """Notes that a client is a member. Under its former member id, its session had not expired after all."""
@@ -132,7 +127,10 @@ class ExpiredClients:
             self._clients = {**self._clients, key: replace(client, is_back=True)}
 
     def find(self, client_id: str, client_host: str, at: float) -> MemberInfo | None:
-        """Returns the former member of a client that joins at the time `at`; None if no session has expired."""
+        """Returns the former member of a client that joins at the time `at`.
+
+        The result is None unless the client's session ended before, and at most RETURN_SECONDS before.
+        """
         client = self._clients.get((client_id, client_host))
         return client.member if client and client.ended_at < at <= client.ended_at + RETURN_SECONDS else None
 
