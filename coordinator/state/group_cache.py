@@ -258,7 +258,7 @@ class GroupCache:
         self._removed_at = now
 
     def forget(self, group_id: str) -> None:
-        """Forgets the state and the offsets of a group. Keeps what `former_groups` has of it."""
+        """Forgets the state and the offsets of a group. `former_groups` keeps what the copy knew of a classic group."""
         if (group := self.groups.pop(group_id, None)) is not None:
             if group.kind is GroupKind.CLASSIC:
                 self.former_groups.put(group_id, group.former())
