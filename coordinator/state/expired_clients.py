@@ -86,7 +86,10 @@ class ExpiredClients:
         else:
             wanted = kept.is_back or kept.ended_at < client.ended_at
         if wanted and client.is_short:
-            self._clients = {**self._clients, client.key: client}
+            self._set(client)
+
+    def _set(self, client: ExpiredClient) -> None:
+        self._clients = {**self._clients, client.key: client}
 
     def with_members(self, members: Iterable[Member]) -> tuple[ExpiredClient, ...]:
         """Returns these clients and the clients of members, whose sessions may end unseen."""
@@ -101,10 +104,9 @@ class ExpiredClients:
         The broker began their sessions at the time `began_at`. A session that has not ended yet ends accordingly later.
         A session that has ended stays ended: the broker may have these members from the log, without their clients.
         """
-        for key, client in self._clients.items():
+        for client in self._clients.values():
             if client.ended_at > now and (member := members.get(client.member.member_id)) is not None:
-                ended_at = max(client.ended_at, member.timeout_at(began_at))
-                self._clients = {**self._clients, key: replace(client, ended_at=ended_at)}
+                self._set(replace(client, ended_at=max(client.ended_at, member.timeout_at(began_at))))
 
     def forget(self, member_id: str) -> None:
         """Forgets the client of a former member: its session had not expired, or it left otherwise."""
@@ -122,9 +124,8 @@ class ExpiredClients:
         if not self._clients:
             return
         self.forget(member.member_id)
-        key = (member.info.client_id, member.true_host)
-        if (client := self._clients.get(key)) is not None:
-            self._clients = {**self._clients, key: replace(client, is_back=True)}
+        if (client := self._clients.get((member.info.client_id, member.true_host))) is not None:
+            self._set(replace(client, is_back=True))
 
     def find(self, client_id: str, client_host: str, at: float) -> MemberInfo | None:
         """Returns the former member of a client that joins at the time `at`.
