@@ -84,12 +84,13 @@ _FORGOTTEN = {"rebalances": "changes", "refusals": "refusals", "failed_commits":
 
 
 def _lower_bounds(runs: Mapping[str, Iterable[Cells]], forgotten: Mapping[str, str | None], begin: str) -> list[str]:
-    """Returns the figures that are lower bounds for the time since `begin`.
+    """Returns the figures that are lower bounds for the time since `begin`. `runs`: runs of facts by figure.
 
-    Facts of that time are no longer kept, or one of the figure's `runs` began before and its parts are not known.
+    A figure is a lower bound if facts of that time are no longer kept. It is also a lower bound if one of its runs
+    began before `begin`, because only the times of the run's first and last fact are known.
     """
     least = [figure for figure, kind in _FORGOTTEN.items() if (forgotten.get(kind) or "") >= begin]
-    cut = (figure for figure, its_runs in runs.items() if any(_first_refused_at(run) < begin for run in its_runs))
+    cut = (figure for figure, counted in runs.items() if any(_first_refused_at(run) < begin for run in counted))
     return [*least, *(figure for figure in cut if figure not in least)]
 
 

@@ -78,13 +78,9 @@ class JoiningMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSent(Event):
-    """A join was sent to the broker and has no reply yet.
-
-    `has_issued_id`: whether the copy saw the broker issue the member id. The rule of the event sets it.
-    """
+    """A join was sent to the broker and has no reply yet."""
 
     joining: JoiningMember
-    has_issued_id: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

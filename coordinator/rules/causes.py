@@ -117,7 +117,7 @@ def _cause_of_join(group: Group, sent: JoinSent, static: StaticMembers | None) -
     if (found := cause_of_return(group, joining, sent.sent_at)) is not None:
         return found
     member = group.members.get(joining.member_id) or group.overdue.get(joining.member_id)
-    cause = _cause_of_new_member(group, sent, static) if member is None else _cause_of_rejoin(group, member, joining)
+    cause = _cause_of_new_member(group, joining, static) if member is None else _cause_of_rejoin(group, member, joining)
     member_info = joining.member_info(joining.member_id)
     found = CauseDetails(cause=cause, member=member_info, reason=joining.reason, token=joining.token, at=sent.sent_at)
     return adjust_for_coordinator_move(group, found, sent.sent_at) if group.leader_term.moved else found
@@ -145,13 +145,12 @@ def adjust_for_coordinator_move(group: Group, found: CauseDetails, now: float) -
     return replace(found, cause=RebalanceCause.COORDINATOR_MOVED if group.leader_term.moved else RebalanceCause.UNKNOWN)
 
 
-def _cause_of_new_member(group: Group, sent: JoinSent, static: StaticMembers | None) -> RebalanceCause:
-    joining = sent.joining
+def _cause_of_new_member(group: Group, joining: JoiningMember, static: StaticMembers | None) -> RebalanceCause:
     if group.roster.predecessor(joining.instance_id, joining.member_id, static) is not None:
         return RebalanceCause.STATIC_REPLACED
     empty = group.state in SETTLED and group.state is not STABLE and group.incomplete_reason is None
-    # The copy may have forgotten the issued id. The reason shows it nonetheless.
-    issued = sent.has_issued_id or joining.member_id in group.pending or joining.reason.startswith(ISSUED_ID_REASON)
+    # The copy may not have seen the broker issue the id. The reason shows it nonetheless.
+    issued = group.pending_joins.has_issued_id(joining.token) or joining.reason.startswith(ISSUED_ID_REASON)
     if not joining.member_id or issued or empty:
         return RebalanceCause.NEW_MEMBER
     return _cause_in_reason(joining.reason)  # The broker knew the member before this sidecar did.

@@ -82,5 +82,7 @@ def _consumer_member_left(group: Group, member_id: str, now: float) -> list[Fact
     member = group.members.get(member_id)
     group.drop(member_id, now)
     group.touch(now)
-    facts = member_gone_facts(group, [member] if member else [], Departure.LEFT, now)
-    return facts + after_departure(group, cause_of_departure(member, Departure.LEFT) if member else CauseDetails(), now)
+    if member is None:
+        return after_departure(group, CauseDetails(), now)
+    facts = member_gone_facts(group, member, Departure.LEFT, now)
+    return facts + after_departure(group, cause_of_departure(member, Departure.LEFT), now)

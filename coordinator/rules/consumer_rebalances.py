@@ -61,7 +61,7 @@ def _membership_facts(group: Group, before: Mapping[str, Member], now: float) ->
         departure, reason = departure_of_missing(group, member, now, static)
         if departure is Departure.DROPPED and silence_is_conclusive(group, member, now):
             departure = Departure.EXPIRED  # A KIP-848 member sends no join or sync, so only its session can expire.
-        facts += member_gone_facts(group, [member], departure, now, reason)
+        facts += member_gone_facts(group, member, departure, now, reason)
         causes.append(cause_of_departure(member, departure, reason))
     group.roster.retain_left_ids(group.members)
     return facts, causes

@@ -60,7 +60,7 @@ def _facts_of_description(group: Group, event: GroupDescribed, now: float) -> li
         # Without instance ids, the description may have a static member under another member id.
         may_be_there = departure is Departure.DROPPED and member.instance_id and not event.has_instance_ids
         if departure is not Departure.FENCED and not may_be_there:
-            facts += member_gone_facts(group, [member], departure, now, reason)
+            facts += member_gone_facts(group, member, departure, now, reason)
     if event.state in (GroupState.EMPTY, GroupState.DEAD):
         group.rebalances.forget()
     return facts

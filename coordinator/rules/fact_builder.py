@@ -1,6 +1,6 @@
 """Builds the facts about members and rebalances of a group."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from group_sidecar.coordinator.model.events import NEVER
@@ -26,23 +26,21 @@ SYNC_SECONDS = 1.0
 earlier that the generation is stable."""
 
 
-def member_gone_facts(
-    group: Group, members: Sequence[Member], departure: Departure, now: float, reason: str = ""
-) -> list[Fact]:
-    """Returns a fact for each member that left, and counts the members unless they were fenced.
+def member_gone_facts(group: Group, member: Member, departure: Departure, now: float, reason: str = "") -> list[Fact]:
+    """Returns the fact that a member left, and counts the member unless it was fenced.
 
     A member without a known host has no fact. A member that was reported as gone has no further fact until it is
     reported as joined.
     """
-    left = [member for member in members if not member.is_reported_gone]
-    facts = [_gone_fact(group, member, departure, now, reason) for member in left if member.client_host]
+    if departure is not Departure.EXPIRED:
+        group.rebalances.expired_clients.forget(member.member_id)
+    if member.is_reported_gone:
+        return []
     if departure is Departure.EXPIRED:
-        group.rebalances.expired_clients.note(left)
-    else:
-        group.rebalances.expired_clients.forget({member.member_id for member in members})
+        group.rebalances.expired_clients.note([member])
     if departure is not Departure.FENCED:
-        group.rebalances.count_left(left)
-    return facts
+        group.rebalances.count_left([member])
+    return [_gone_fact(group, member, departure, now, reason)] if member.client_host else []
 
 
 def _gone_fact(group: Group, member: Member, departure: Departure, now: float, reason: str) -> Fact:

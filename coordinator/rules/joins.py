@@ -1,7 +1,6 @@
 """The rules of JoinGroup: how a sent, accepted, rejected or lost join changes a group, and which facts follow."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.coordinator.model.events import (
@@ -49,12 +48,8 @@ _STATES_WITHOUT_MEMBERS = (GroupState.DEAD, GroupState.EMPTY)
 
 
 def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
-    """Counts a join without a reply towards the size of the group.
-
-    The join keeps whether its member id was issued, because the copy may drop the group and with it all issued ids.
-    """
-    issued = event.joining.member_id in group.pending
-    group.pending_joins.add_join(replace(event, has_issued_id=True) if issued else event)
+    """Counts a join without a reply towards the size of the group."""
+    group.pending_joins.add_join(event, has_issued_id=event.joining.member_id in group.pending)
     return []
 
 
@@ -163,10 +158,10 @@ def _add_member(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
 
 
 def _replace_static(group: Group, old: Member, event: JoinAccepted, now: float) -> list[Fact]:
-    here = [old] if old.member_id in group.members else []
+    is_current = old.member_id in group.members
     new = group.replace_static(old, event, now)
     return [
-        *member_gone_facts(group, here, Departure.FENCED, now),
+        *(member_gone_facts(group, old, Departure.FENCED, now) if is_current else ()),
         *member_noticed_facts(group, [new], now, event.joining.reason),
     ]
 
@@ -229,5 +224,5 @@ def _apply_roster(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
     for member in dropped:
         departure, reason = departure_of_missing(group, member, now, static)
         group.rebalances.explain(cause_of_departure(member, departure, reason))
-        facts += member_gone_facts(group, [member], departure, now, reason)
+        facts += member_gone_facts(group, member, departure, now, reason)
     return facts + member_returned_facts(group, group.members.values(), now)

@@ -124,7 +124,7 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float) -> li
     static = group.roster.static_members() if left_members else {}
     for member in left_members:
         departure, reason = departure_of_missing(group, member, now, static)
-        facts += member_gone_facts(group, [member], departure, now, reason)
+        facts += member_gone_facts(group, member, departure, now, reason)
         causes.append(cause_of_departure(member, departure, reason))
     if not group.members:
         group.rebalances.forget()

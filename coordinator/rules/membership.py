@@ -63,7 +63,7 @@ def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
         if silence_is_conclusive(group, member, now):
             silent = member.session_expired(now, group.leader_term.began_at)
             departure = Departure.EXPIRED if silent else Departure.DROPPED
-            facts += member_gone_facts(group, [member], departure, now)
+            facts += member_gone_facts(group, member, departure, now)
             _explain_by_expiry(group, member, departure)
     return facts
 
@@ -216,7 +216,7 @@ def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]
     if dropped.instance_id:
         group.roster.contest(dropped.instance_id)  # Another member may have taken over its identity.
     departure, reason = _departure_of_unknown(group, dropped, event, leave, now), leave.reason if leave else ""
-    facts = member_gone_facts(group, [here] if here else [], departure, now, reason)
+    facts = member_gone_facts(group, here, departure, now, reason) if here else []
     left_at = dropped.timeout_at(group.leader_term.began_at) if departure is Departure.EXPIRED else event.sent_at
     details = cause_of_earlier_join(group, left_at) or cause_of_departure(dropped, departure, reason)
     facts += after_departure(group, details, now)
@@ -267,9 +267,10 @@ def members_left(group: Group, event: MembersLeft, now: float) -> list[Fact]:
         member_id = given_member_id or group.roster.member_id_of_instance(instance_id, static)
         if (here := group.members.get(member_id)) is not None:
             departure = _departure_of_leave(here, event, given_member_id, reason)
-            facts += member_gone_facts(group, [here], departure, now, reason)
+            facts += member_gone_facts(group, here, departure, now, reason)
             details = details or cause_of_departure(here, departure, reason)
-        group.rebalances.expired_clients.forget((member_id,))
+        else:
+            group.rebalances.expired_clients.forget(member_id)  # An overdue member that leaves had not expired.
         dropped = group.drop(member_id, now)
         if dropped is None:
             group.record_departure(member_id, now)

@@ -1,6 +1,6 @@
 """The clients of one group whose members' sessions have expired, and that may come back as new members."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -36,7 +36,7 @@ class ExpiredClient:
 
     @property
     def is_short(self) -> bool:
-        """Whether no text is longer than a kept id may be."""
+        """Whether each text is short enough to be kept."""
         return all(len(text) <= MAX_ID_LENGTH for text in self._texts)
 
     @property
@@ -45,7 +45,7 @@ class ExpiredClient:
         return (member.member_id, member.client_id, member.client_host, member.instance_id or "", member.principal)
 
 
-_NOBODY: Mapping[tuple[str, str], ExpiredClient] = MappingProxyType({})
+_NO_CLIENTS: Mapping[tuple[str, str], ExpiredClient] = MappingProxyType({})
 
 
 class ExpiredClients:
@@ -59,15 +59,10 @@ class ExpiredClients:
     __slots__ = ("_clients",)
 
     def __init__(self) -> None:
-        self._clients = _NOBODY  # One object for all groups without expired clients, which are most groups.
+        self._clients = _NO_CLIENTS  # One object for all groups without expired clients, which are most groups.
 
     def __len__(self) -> int:
         return len(self._clients)
-
-    @property
-    def bytes(self) -> int:
-        """The estimated memory of the clients, in bytes."""
-        return sum(client.bytes for client in self._clients.values())
 
     def note(self, members: Iterable[Member]) -> None:
         """Keeps the clients of members, as far as their true hosts are known.
@@ -91,7 +86,10 @@ class ExpiredClients:
         else:
             wanted = kept.is_back or kept.ended_at < client.ended_at
         if wanted and client.is_short:
-            self._clients = {**self._clients, client.key: client}
+            self._set(client)
+
+    def _set(self, client: ExpiredClient) -> None:
+        self._clients = {**self._clients, client.key: client}
 
     def with_members(self, members: Iterable[Member]) -> tuple[ExpiredClient, ...]:
         """Returns these clients and the clients of members, whose sessions may end unseen."""
@@ -106,33 +104,34 @@ class ExpiredClients:
         The broker began their sessions at the time `began_at`. A session that has not ended yet ends accordingly later.
         A session that has ended stays ended: the broker may have these members from the log, without their clients.
         """
-        for key, client in self._clients.items():
+        for client in self._clients.values():
             if client.ended_at > now and (member := members.get(client.member.member_id)) is not None:
-                ended_at = max(client.ended_at, member.timeout_at(began_at))
-                self._clients = {**self._clients, key: replace(client, ended_at=ended_at)}
+                self._set(replace(client, ended_at=max(client.ended_at, member.timeout_at(began_at))))
 
-    def forget(self, member_ids: Container[str]) -> None:
-        """Forgets the clients of these former members: their sessions had not expired, or they left otherwise."""
-        self._keep(client for client in self._clients.values() if client.member.member_id not in member_ids)
+    def forget(self, member_id: str) -> None:
+        """Forgets the client of a former member: its session had not expired, or it left otherwise."""
+        self._keep(client for client in self._clients.values() if client.member.member_id != member_id)
 
     def expire(self, now: float) -> None:
         """Forgets the clients that count as new members when they come back."""
         self._keep(client for client in self._clients.values() if now <= client.ended_at + RETURN_SECONDS)
 
     def _keep(self, clients: Iterable[ExpiredClient]) -> None:
-        self._clients = {client.key: client for client in clients} or _NOBODY
+        self._clients = {client.key: client for client in clients} or _NO_CLIENTS
 
     def note_joined(self, member: Member) -> None:
         """Notes that a client is a member. Under its former member id, its session had not expired after all."""
         if not self._clients:
             return
-        self.forget((member.member_id,))
-        key = (member.info.client_id, member.true_host)
-        if (client := self._clients.get(key)) is not None:
-            self._clients = {**self._clients, key: replace(client, is_back=True)}
+        self.forget(member.member_id)
+        if (client := self._clients.get((member.info.client_id, member.true_host))) is not None:
+            self._set(replace(client, is_back=True))
 
     def find(self, client_id: str, client_host: str, at: float) -> MemberInfo | None:
-        """Returns the former member of a client that joins at the time `at`; None if no session has expired."""
+        """Returns the former member of a client that joins at the time `at`.
+
+        The result is None unless the client's session ended before, and at most RETURN_SECONDS before.
+        """
         client = self._clients.get((client_id, client_host))
         return client.member if client and client.ended_at < at <= client.ended_at + RETURN_SECONDS else None
 

@@ -3,6 +3,8 @@
 The copy forgets the state of a group when the broker's coordinator does: the broker has stopped, or does not lead the
 group's partition any more. If the broker loads the group again, the log shows the last generation. The log does not
 show whether that generation is new, nor what was already reported about its members.
+
+If the broker has deleted a group, the copy keeps only the group's expired clients.
 """
 
 from collections.abc import Mapping

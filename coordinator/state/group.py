@@ -497,7 +497,7 @@ class Group:
 
     def add_member(self, joining: JoiningMember, member_id: str, now: float) -> Member:
         """Adds a member that the broker accepted into this generation. Returns the member."""
-        self.rebalances.expired_clients.forget((member_id,))
+        self.rebalances.expired_clients.forget(member_id)
         return self.roster.add_member(
             joining, member_id, now, self.generation_at, syncs=self.state is COMPLETING_REBALANCE
         )
@@ -546,7 +546,7 @@ class Group:
         A request that was sent before the member was reported as gone shows nothing.
         """
         if sent_at > member.reported_gone_at:
-            self.rebalances.expired_clients.forget((member.member_id,))
+            self.rebalances.expired_clients.forget(member.member_id)
 
     def drop(self, member_id: str, now: float) -> Member | None:
         """Removes a member, which may be overdue or pending. Returns the member; None if it was not known."""

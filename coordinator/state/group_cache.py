@@ -13,7 +13,7 @@ from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReaso
 from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES, TableSize, name_bytes
 from group_sidecar.coordinator.state.committed_offsets import metadata_chars
 from group_sidecar.coordinator.state.exclusivity import Exclusivity
-from group_sidecar.coordinator.state.former_groups import NOTHING_KNOWN, FormerGroups
+from group_sidecar.coordinator.state.former_groups import FormerGroup, FormerGroups
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_offsets import GroupOffsets
 from group_sidecar.coordinator.state.log_partitions import Partition, PartitionTable
@@ -53,7 +53,7 @@ class GroupCache:
             whose log is read are not included.
         partitions: the partitions of `__consumer_offsets`, and which groups each of them stores.
         unseen_history: groups that may have an unseen history.
-        former_groups: groups whose state was forgotten, because the broker's coordinator has forgotten it.
+        former_groups: groups whose state was forgotten, because the broker's coordinator has forgotten or deleted them.
         distrusted: groups for which verification found a difference to the broker.
         unread_writes: writes that could not be decoded.
         exclusivity: the operator's statement that every client reaches the broker through this sidecar, and the
@@ -238,11 +238,10 @@ class GroupCache:
         return group
 
     def remove(self, group_id: str, now: float) -> None:
-        """Removes a group that the broker has deleted."""
+        """Removes a group that the broker has deleted. Keeps its expired clients, which may create the group again."""
         self.forget(group_id)
-        # Clients may come back into a group that the broker deleted after all sessions had expired.
         expired = tuple(each for each in self.former_groups.take(group_id).expired if each.ended_at <= now)
-        self.former_groups.put(group_id, NOTHING_KNOWN._replace(expired=expired))
+        self.former_groups.put(group_id, FormerGroup(expired=expired))
         self.note_removal(now)
 
     def remove_moved(self, group_id: str, now: float) -> None:
@@ -259,7 +258,7 @@ class GroupCache:
         self._removed_at = now
 
     def forget(self, group_id: str) -> None:
-        """Forgets the state and the offsets of a group. Keeps what `former_groups` has of it."""
+        """Forgets the state and the offsets of a group. `former_groups` keeps what the copy knew of a classic group."""
         if (group := self.groups.pop(group_id, None)) is not None:
             if group.kind is GroupKind.CLASSIC:
                 self.former_groups.put(group_id, group.former())

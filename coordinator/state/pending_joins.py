@@ -76,6 +76,8 @@ class PendingJoins:
 
     def __init__(self) -> None:
         self.sent: dict[str, JoinSent] = {}
+        # If the copy drops the state of the group, it forgets the issued ids, but keeps this object.
+        self._tokens_with_issued_id: frozenset[str] = frozenset()
         self.generation_at = NEVER
         self._description: BrokerDescription | None = None
         self.sessions_ended_at = NEVER
@@ -92,15 +94,19 @@ class PendingJoins:
 
     # Events.
 
-    def add_join(self, event: JoinSent) -> None:
-        """Adds a join that is sent to the broker."""
+    def add_join(self, event: JoinSent, *, has_issued_id: bool) -> None:
+        """Adds a join that is sent to the broker. `has_issued_id`: whether the broker has just issued its member id."""
         self.sent[event.joining.token] = event
+        if has_issued_id:
+            self._tokens_with_issued_id |= {event.joining.token}
         if event.joining.will_park:
             self._count(event.joining, 1)
 
     def remove_join(self, token: str) -> JoinSent | None:
         """Removes a join that has its reply. Returns the join; None if no such join was sent."""
         event = self.sent.pop(token, None)
+        if token in self._tokens_with_issued_id:
+            self._tokens_with_issued_id -= {token}
         if event is not None and event.joining.will_park:
             self._count(event.joining, -1)
         return event
@@ -241,6 +247,10 @@ class PendingJoins:
         """The members whose parked joins have no reply: their ids, or the tokens of joins without an id."""
         joins = (sent.joining for sent in self.sent.values())
         return (joining.member_id or joining.token for joining in joins if joining.will_park)
+
+    def has_issued_id(self, token: str) -> bool:
+        """Whether the copy saw the broker issue the member id of a join without a reply."""
+        return token in self._tokens_with_issued_id
 
     @property
     def has_any(self) -> bool:

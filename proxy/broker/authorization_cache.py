@@ -27,6 +27,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from group_sidecar.codecs.schema import Struct
+from group_sidecar.coordinator.answers.group_replies import topics_by_group
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import AnyEvent, GroupsListed, OffsetsLearned
 from group_sidecar.coordinator.model.views import GroupState
@@ -162,9 +163,7 @@ def required_rights(exchange: Exchange, manager: GroupMetadataManager, now: floa
     elif isinstance(request, DescribeGroupsRequest):
         yield from ((Operation.DESCRIBE_GROUP, group_id) for group_id in request.groups)
     elif isinstance(request, OffsetFetchRequest):
-        many = exchange.version >= MANY_GROUPS_SINCE
-        of_groups = [(g.group_id, g.topics) for g in request.groups] if many else [(request.group_id, request.topics)]
-        for group_id, topics in of_groups:
+        for group_id, topics in topics_by_group(request, exchange.version):
             yield Operation.DESCRIBE_GROUP, group_id
             if topics is not None:
                 yield from (_topic_right(topic, exchange.names) for topic in topics)

@@ -36,10 +36,10 @@ reach, and environment variables that look like settings and are none, such as `
 With `--connect`, the command also tries to listen on the sidecar's addresses and to write to `journal.folder`. Then it
 tries the connections to the broker. It prints one line for each of them: for each listener, for each of its
 `identities`, and for the sidecar's own connection and its right to read the log. It exits with status 1 if one fails. A
-port that is in use does not count as a failure, because the sidecar may already run. The command also tries the
-addresses for which systemd would pass a socket. It cannot know about such sockets, so it reports a failure for a
-privileged port if its user may not open the port. `GET /api/v1/config` on the admin port shows the settings in force,
-without secrets.
+port that is in use does not count as a failure, because the sidecar may already run. The command does not know for
+which addresses systemd would pass a socket, so it tries these addresses too. The result is a failure if such a port is
+privileged and the user who runs the command may not open it. `GET /api/v1/config` on the admin port shows the settings
+in force, without secrets.
 
 A section that is off by default is on as soon as one of its keys is set.
 

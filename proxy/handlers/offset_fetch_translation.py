@@ -20,7 +20,7 @@ from group_sidecar.codecs.messages.offset_fetch import (
 )
 from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.answers.group_replies import TOP_LEVEL_ERROR_SINCE
+from group_sidecar.coordinator.answers.group_replies import TOP_LEVEL_ERROR_SINCE, groups_asked, topics_by_group
 from group_sidecar.coordinator.wire.offset_apis import MANY_GROUPS_SINCE
 from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.handlers.relay import BrokerRequest, Steps
@@ -46,7 +46,7 @@ def translate_offsets(request: OffsetFetchRequest, version: int, versions: Broke
         [reply] = yield [BrokerRequest(replace(request, groups=groups), broker_version)]
         return reply
     answered = []
-    for group_id, topics in _groups(request, version):
+    for group_id, topics in topics_by_group(request, version):
         if broker_version >= TOP_LEVEL_ERROR_SINCE:
             stable = request.require_stable and broker_version >= STABLE_SINCE
             answered.append((yield from _ask(group_id, topics, broker_version, stable)))
@@ -59,14 +59,7 @@ def translate_offsets(request: OffsetFetchRequest, version: int, versions: Broke
 
 def offset_fetch_error(request: OffsetFetchRequest, version: int, error: int) -> OffsetFetchResponse:
     """Returns a reply that contains only this error for each group."""
-    groups = [group_id for group_id, _ in _groups(request, version)]
-    return _reply([_refused(group_id, error) for group_id in groups], version)
-
-
-def _groups(request: OffsetFetchRequest, version: int) -> Sequence[tuple[str, Topics | None]]:
-    if version >= MANY_GROUPS_SINCE:
-        return [(group.group_id, group.topics) for group in request.groups]
-    return [(request.group_id, request.topics)]
+    return _reply([_refused(group_id, error) for group_id in groups_asked(request, version)], version)
 
 
 def _reply(groups: Sequence[OffsetFetchResponseGroup], version: int) -> OffsetFetchResponse:

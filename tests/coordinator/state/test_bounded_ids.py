@@ -21,6 +21,7 @@ from group_sidecar.coordinator.state.bounded_ids import (
     IssuedIds,
 )
 from group_sidecar.coordinator.state.group import Group
+from group_sidecar.coordinator.state.pending_joins import PendingJoins
 from tests.coordinator.large_groups import NOW, describe, joining, knowing_nothing, lose
 
 SESSION_SECONDS = 45.0
@@ -47,6 +48,21 @@ def test_the_newest_issued_ids_are_kept() -> None:
     manager = knowing_nothing()
     issue(manager, range(3 * MAX_IDS))
     assert list(manager.group_metadata_cache["g"].pending) == [f"m-{n}" for n in range(2 * MAX_IDS, 3 * MAX_IDS)]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_issued_id_of_join_is_known_until_reply(is_lost: bool) -> None:
+    """Whether a join's id was issued is known until the join has its reply or is lost."""
+    joins = PendingJoins()
+    issued, own = joining(1, member="issued"), joining(2, member="own")
+    joins.add_join(JoinSent(group_id="g", sent_at=NOW, joining=issued), has_issued_id=True)
+    joins.add_join(JoinSent(group_id="g", sent_at=NOW, joining=own), has_issued_id=False)
+    assert (joins.has_issued_id(issued.token), joins.has_issued_id(own.token)) == (True, False)
+    if is_lost:
+        joins.mark_lost(issued.token, NOW)
+    else:
+        joins.remove_join(issued.token)
+    assert not joins.has_issued_id(issued.token)
 
 
 def test_forgotten_id_occupies_while_valid() -> None:

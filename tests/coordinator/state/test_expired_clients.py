@@ -3,6 +3,7 @@
 import pytest
 
 from group_sidecar.coordinator.model.events import (
+    NEVER,
     JoiningMember,
     JoinSent,
     LeaveSent,
@@ -26,6 +27,7 @@ from group_sidecar.coordinator.state.member import Member as StateMember
 from tests.coordinator.model import Broker
 from tests.coordinator.rules.test_causes import REJOINED, SESSION, caused_by, member, of, rebalanced, stable
 from tests.coordinator.rules.test_logged_rebalances import WHO, Copy, generation, is_let_in, sends_join
+from tests.coordinator.rules.test_logged_rebalances import of as of_kind
 from tests.coordinator.sweeping import swept
 from tests.coordinator.test_moved_groups import GROUP, found, take_over
 from tests.coordinator.world import World
@@ -242,6 +244,33 @@ def test_deleted_group_keeps_expired_clients(world: World) -> None:
     assert rebalanced(world, a).cause is EXPIRED
 
 
+@pytest.mark.parametrize(("after_end", "cause"), [(-0.5, NEW_MEMBER), (0.0, EXPIRED)])
+def test_deleted_group_keeps_ended_sessions(world: World, after_end: float, cause: RebalanceCause) -> None:
+    """The broker deletes a group before or at the end of a session. The client of an ended session has expired."""
+    a = member(world, "a")
+    stable(world, a)
+    [ended_at] = [each.timeout_at(NEVER) for each in world.manager.group_metadata_cache["g"].members.values()]
+    world.manager._cache.remove("g", ended_at + after_end)
+    world.pass_time(SESSION + 1)
+    a.forget()
+    assert rebalanced(world, a).cause is cause
+
+
+@pytest.mark.parametrize(("after_report", "kept"), [(-1.0, True), (0.0, True), (1.0, False)])
+def test_late_reply_keeps_expired_client(after_report: float, kept: bool) -> None:
+    """The broker accepts a request of a member that was reported as gone. Only a later request shows its session."""
+    copy = found(leader_epoch=4)
+    take_over(copy)
+    copy.log_says(generation(1, "a", "b"))
+    sees_a(copy)
+    copy.now += 10
+    assert of_kind(swept(copy.manager, copy.now), MemberGone)
+    clients = copy.manager.group_metadata_cache["g"].rebalances.expired_clients
+    seen = MemberSeen(group_id="g", sent_at=copy.now + after_report, no_rebalance=True, **A)
+    copy.manager.apply([seen], copy.now + 2)
+    assert bool(clients) is kept
+
+
 def test_stated_reason_shows_new_member() -> None:
     """Java's reason for a join with an issued id shows a new member, even if the copy has not seen the id issued."""
     copy = found(leader_epoch=4)
@@ -279,7 +308,6 @@ def test_long_texts_are_not_kept(field: str) -> None:
         setattr(long, field, "x" * length)
         clients.note([long])
     assert len(clients) == 1
-    assert clients.bytes > MAX_ID_LENGTH
 
 
 def test_expired_clients_are_pruned(world: World) -> None:
@@ -303,3 +331,14 @@ def test_newer_expiry_replaces_older() -> None:
     for member_id, seen_at in (("first", 0.0), ("last", 200.0), ("second", 100.0)):
         clients.note([StateMember(member_id=member_id, since=seen_at, client_id="c", true_host="/h")])
     assert clients.find("c", "/h", 300.0) == MemberInfo(member_id="last", client_id="c", client_host="/h")
+
+
+def test_later_member_of_returned_client_replaces_earlier() -> None:
+    """A client has come back before the former session would have ended. Its new member is the one that expires."""
+    clients = ExpiredClients()
+    former = StateMember(member_id="former", since=200.0, client_id="c", true_host="/h")
+    new = StateMember(member_id="new", since=100.0, client_id="c", true_host="/h")
+    clients.note([former])
+    clients.note_joined(new)
+    clients.note([new])
+    assert clients.find("c", "/h", 300.0) == MemberInfo(member_id="new", client_id="c", client_host="/h")
