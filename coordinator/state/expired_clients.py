@@ -110,7 +110,9 @@ class ExpiredClients:
 
     def forget(self, member_id: str) -> None:
         """Forgets the client of a former member: its session had not expired, or it left otherwise."""
-        self._keep(client for client in self._clients.values() if client.member.member_id != member_id)
+        kept = [client for client in self._clients.values() if client.member.member_id != member_id]
+        if len(kept) < len(self._clients):
+            self._keep(kept)
 
     def expire(self, now: float) -> None:
         """Forgets the clients that count as new members when they come back."""
