@@ -117,7 +117,7 @@ def _open_ports_and_run(settings: "Config", read: "Callable[[], Config] | None")
         # The other modules are imported now, because clients can already connect and wait in the kernel. The imports
         # make no garbage, so the collector is off meanwhile.
         gc.disable()
-        from group_sidecar.proxy.config.environment import unused_variables
+        from group_sidecar.proxy.config.misspelt_variables import unused_variables
         from group_sidecar.proxy.runtime.logging import configure_logging, log
         from group_sidecar.proxy.sidecar_process import run_until_signalled
 
