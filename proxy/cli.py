@@ -97,7 +97,7 @@ def run(
     }
     settings = _load(config, _without_none(flags))
 
-    from group_sidecar.proxy.config.model import load_config
+    from group_sidecar.proxy.config.loading import load_config
 
     read = partial(load_config, config, _without_none(flags), only_regular=True) if config else None
     _open_ports_and_run(settings, read)
@@ -180,7 +180,7 @@ def _without_none(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(file: Path | None, flags: dict[str, Any]) -> "Config":
-    from group_sidecar.proxy.config.model import ConfigError, load_config
+    from group_sidecar.proxy.config.loading import ConfigError, load_config
 
     try:
         return load_config(file, flags)

@@ -1,6 +1,7 @@
 """The settings of the sidecar.
 
-- `model`: all settings, and their sources: flags, environment, file
+- `model`: all settings
+- `loading`: reads the settings from flags, environment and file
 - `sections`, `listener_sections`, `limits_section`, `gateway_section`, `own_connection`: the settings of each section,
   with bounds and defaults
 - `paths`: settings that name a file or a folder
