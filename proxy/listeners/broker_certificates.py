@@ -15,8 +15,13 @@ from group_sidecar.policies.patterns import matcher
 from group_sidecar.proxy.config.listener_sections import UpstreamTls
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.dataplane.tls_endpoint import TlsState
-from group_sidecar.proxy.tls.contexts import ReloadingContext, earliest_expiry, upstream_context, upstream_files
 from group_sidecar.proxy.tls.handshake import handshake
+from group_sidecar.proxy.tls.reloading_contexts import (
+    ReloadingContext,
+    earliest_expiry,
+    upstream_context,
+    upstream_files,
+)
 
 
 class BrokerTls(NamedTuple):

@@ -14,7 +14,7 @@ from group_sidecar.proxy.config.listener_sections import ListenerTls
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.runtime.log_throttle import LogThrottle
 from group_sidecar.proxy.runtime.logging import log
-from group_sidecar.proxy.tls.certificates import expires_at
+from group_sidecar.proxy.tls.certificate_expiry import expires_at
 from group_sidecar.proxy.tls.file_stamp import FileStamp, file_stamp
 
 _loads = count(1)
