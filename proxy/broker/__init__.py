@@ -5,8 +5,8 @@
 What is known:
 
 - `coordinator_copy`: the copy of the group coordinator; `group_coordinators` knows which broker coordinates a group
-- `client_access`: which clients the broker serves at one listener, and what it shows to them
-- `authorization`: whether the broker has an authorizer, and the rights that it granted, for all listeners
+- `client_access`: decides what a client of one listener may see
+- `authorizer_state`: whether the broker has an authorizer, and the rights that it granted, for all listeners
 - `principals`, `authorization_cache`: which user a connection belongs to, and which rights the broker granted
 - `broker_versions`, `added_versions`: which versions the broker offers, and which versions the sidecar adds
 - `answer_settings`: the settings of local answers

@@ -95,7 +95,7 @@ class ApiTable:
         parts = DecodingParts(state.active_policies, state.versions, self.observer, self._disconnector)
         yield DEFERRED_APIS, GroupRequests(COPY, parts, self.enforcement, replies)
         yield exchange_events.REQUEST_EVENT_KEYS, GroupRequests(HOLD, parts, self.enforcement, replies)
-        questions = BrokerQuestions(copy, state.versions, state.authorization, replies, state.traffic)
+        questions = BrokerQuestions(copy, state.versions, state.authorizer_state, replies, state.traffic)
         answers = LocalAnswers(
             self._reasons, self._reply_builder, questions, self._read_access, copy, state.samples, state.traffic
         )
@@ -136,7 +136,7 @@ def make_reply_builder(state: BrokerState) -> ReplyBuilder:
     return ReplyBuilder(
         state.copy,
         state.versions,
-        state.authorization,
+        state.authorizer_state,
         state.topic_ids,
         state.answer_settings,
         state.traffic,
