@@ -23,7 +23,9 @@ The sidecar's own requests:
 - `port_protocol`: which protocol a port speaks
 - `credential_files`: reads the files with passwords and tokens
 - `bearer_tokens`, `token_endpoint`, `http_client`: tokens for OAUTHBEARER, from a file or over HTTP
-- `group_queries`, `log_queries`: single requests about groups, offsets and logs, in a version that the broker has
+- `group_queries`: single requests about groups, committed offsets and brokers, in a version that the broker has
+- `log_bound_queries`: requests for log ends and log starts of partitions
+- `topic_log_queries`: requests that read the log of one topic, such as `__consumer_offsets`
 - `background_jobs`: sends requests and applies their replies to the copy
 - `probe`: asks for information that no client's traffic shows; `leaders` finds the partitions that the broker leads
 - `reconcile`: asks about groups, topic ids and topic names whose state is in doubt

@@ -26,17 +26,10 @@ from group_sidecar.proxy.broker.broker_errors import (
     BrokerUnreachable,
     TlsFailed,
 )
-from group_sidecar.proxy.broker.group_queries import (
-    LISTS_ALL_GROUPS,
-    PARTITIONS_PER_REQUEST,
-    brokers,
-    describe_acls_error,
-    listed_groups,
-    log_ends,
-    log_starts,
-)
+from group_sidecar.proxy.broker.group_queries import LISTS_ALL_GROUPS, brokers, describe_acls_error, listed_groups
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.leaders import LeaderPartitions
+from group_sidecar.proxy.broker.log_bound_queries import PARTITIONS_PER_REQUEST, log_ends, log_starts
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log

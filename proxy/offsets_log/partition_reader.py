@@ -29,7 +29,7 @@ from group_sidecar.proxy.broker.broker_errors import BrokerRefused, LogUnusable,
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
-from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders, loading_partitions, log_starts
+from group_sidecar.proxy.broker.topic_log_queries import FetchPosition, fetch, leaders, loading_partitions, log_starts
 from group_sidecar.proxy.runtime.logging import log
 
 DISCOVER_SECONDS = 2.0
