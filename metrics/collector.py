@@ -20,13 +20,7 @@ from group_sidecar.coordinator.state.bounded_table import TableSize
 from group_sidecar.coordinator.state.log_partitions import PartitionState
 from group_sidecar.metrics import families as f
 from group_sidecar.metrics.admin_counters import AdminCounters
-from group_sidecar.metrics.detail_rows import (
-    LOG_END_FAMILIES,
-    LOG_START_FAMILIES,
-    ROWS_PER_STEP,
-    DetailLines,
-    GroupDetails,
-)
+from group_sidecar.metrics.detail_rows import LOG_END_FAMILIES, LOG_START_FAMILIES, ROWS_PER_STEP, GroupDetails
 from group_sidecar.metrics.exposition import Format, encode_family
 from group_sidecar.metrics.fact_counters import FactCounters, error_name
 from group_sidecar.metrics.group_snapshot import (
@@ -42,6 +36,7 @@ from group_sidecar.metrics.group_snapshot import (
 from group_sidecar.metrics.listener_counters import ListenerCounters
 from group_sidecar.metrics.log_read_counters import LOAD_SECONDS, LogReadCounters
 from group_sidecar.metrics.metric_family import Detail, Family, Row
+from group_sidecar.metrics.series_limit import DetailLines
 from group_sidecar.metrics.traffic_counters import REQUEST_SECONDS, Histogram, TrafficCounters, Verification
 
 LOCALLY_ANSWERED_APIS = (
