@@ -22,11 +22,7 @@ from group_sidecar.coordinator.model.events import (
 from group_sidecar.coordinator.model.facts import Departure, Fact
 from group_sidecar.coordinator.model.states import CLASSIC, PREPARING_REBALANCE
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
-from group_sidecar.coordinator.rules.causes import (
-    cause_of_departure,
-    cause_of_earlier_join,
-    is_removed_by_admin,
-)
+from group_sidecar.coordinator.rules.causes import cause_of_departure, cause_of_earlier_join, is_removed_by_admin
 from group_sidecar.coordinator.rules.fact_builder import (
     begin_rebalance,
     complete_rebalance,

@@ -2,10 +2,7 @@
 
 from group_sidecar.coordinator.model.facts import Departure, Fact
 from group_sidecar.coordinator.model.states import PREPARING_REBALANCE
-from group_sidecar.coordinator.rules.causes import (
-    cause_of_departure,
-    silence_is_conclusive,
-)
+from group_sidecar.coordinator.rules.causes import cause_of_departure, silence_is_conclusive
 from group_sidecar.coordinator.rules.fact_builder import (
     conclude_overdue_rebalance,
     member_gone_facts,

@@ -17,13 +17,7 @@ from typing import NamedTuple
 
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from group_sidecar.codecs.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from group_sidecar.codecs.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from group_sidecar.codecs.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
