@@ -9,7 +9,7 @@ from group_sidecar.proxy.broker.authorization_cache import RULE_CHANGE_APIS
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.tail_rewrite import TAIL_APIS
-from group_sidecar.proxy.dataplane.framing import COPY, HOLD
+from group_sidecar.proxy.dataplane.framing import DEFER, HOLD
 from group_sidecar.proxy.handlers.api_handler import ApiHandler, DecodingParts
 from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
 from group_sidecar.proxy.handlers.broker_questions import BrokerQuestions
@@ -93,7 +93,7 @@ class ApiTable:
         """Yields the handlers that decode requests."""
         copy, access, replies = state.copy, self._access, self.replies
         parts = DecodingParts(state.active_policies, state.versions, self.observer, self._disconnector)
-        yield DEFERRED_APIS, GroupRequests(COPY, parts, self.enforcement, replies)
+        yield DEFERRED_APIS, GroupRequests(DEFER, parts, self.enforcement, replies)
         yield exchange_events.REQUEST_EVENT_KEYS, GroupRequests(HOLD, parts, self.enforcement, replies)
         questions = BrokerQuestions(copy, state.versions, state.authorizer_state, replies, state.traffic)
         answers = LocalAnswers(
