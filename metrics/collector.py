@@ -30,7 +30,7 @@ from group_sidecar.metrics.group_snapshot import (
     LogEnds,
     MaxMembers,
     batches,
-    newest_log_ends,
+    newest_log_bounds,
     walk,
 )
 from group_sidecar.metrics.listener_counters import ListenerCounters
@@ -180,9 +180,9 @@ def scrape(sources: ScrapeSources, chosen: Format, now: float) -> Generator[None
     group_totals = GroupTotals()
     detail_lines = DetailLines(sources.detail, sources.max_series, openmetrics=chosen.openmetrics)
     yield from _pace_by_rows(_write_groups(sources, now, group_totals, detail_lines))
-    log_ends = newest_log_ends([manager.log_ends for manager in sources.managers()], sources.drift())
+    log_ends = newest_log_bounds([manager.log_ends for manager in sources.managers()], sources.drift())
     yield from _pace_by_rows(detail_lines.partitions(LOG_END_FAMILIES, log_ends))
-    yield from _pace_by_rows(detail_lines.partitions(LOG_START_FAMILIES, newest_log_ends(sources.log_starts())))
+    yield from _pace_by_rows(detail_lines.partitions(LOG_START_FAMILIES, newest_log_bounds(sources.log_starts())))
     lines, suppressed = detail_lines.lines()
     for family in sidecar_families(sources, group_totals):
         yield
