@@ -34,7 +34,7 @@ _NO_CREATION_FROM = 4  # Metadata: in older versions a request for a topic by na
 DESCRIBE_GROUPS_MAX_VERSION = 5
 """The highest DescribeGroups version to use. v4 has the instance ids; v6 only changes how a missing group is
 reported."""
-LISTS_ALL_GROUPS = (ErrorCode.NONE, ErrorCode.SECURITY_DISABLED)
+UNFILTERED_LISTING_CODES = (ErrorCode.NONE, ErrorCode.SECURITY_DISABLED)
 """Results of `describe_acls_error` that mean that ListGroups returns all groups. A user who may describe ACLs may
 describe the cluster, and so may list all groups. Other users may not see some groups (KIP-231)."""
 # Asks for rules of a principal that does not exist, so that the reply is short if there is an authorizer.

@@ -69,12 +69,12 @@ class BrokerCertificate:
         Raises:
             HandshakeError: the handshake failed.
         """
-        context, name, load = self.context.current(), self._server_name or host, self.context.load
+        context, name, load_number = self.context.current(), self._server_name or host, self.context.load_number
         last = self._last_upstreams.get(name)
         session = last.session if last is not None and last.context is context else None  # Only of this context.
         state = await handshake(upstream, context, client_host, server_name=name, session=session)
         self._last_upstreams[name] = state.tls
-        return BrokerTls(state, load)
+        return BrokerTls(state, load_number)
 
 
 class BrokerCertificates:
