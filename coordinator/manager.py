@@ -515,7 +515,7 @@ class GroupMetadataManager:
         self._listing.refresh(now, MAX_GROUPS_PER_REQUEST)
         return (
             FallbackReason.STALE
-            if self._listing.overdue(version)
+            if self._listing.has_too_much_work(version)
             else self._listing.fallback_reason(now, MAX_GROUPS_PER_REQUEST)
         )
 

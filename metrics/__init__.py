@@ -8,6 +8,7 @@ The package only observes. The package does no network I/O, and changes nothing 
 - `installed_version`: the version of the sidecar
 - `fact_counters`, `log_read_counters`: counters of facts, and of the log's reader
 - `collector`, `detail_rows`, `exposition`: a scrape, its rows per group and partition, and its text formats
+- `series_limit`: which rows a scrape leaves out at the limit on series
 - `group_snapshot`: one walk over all groups, for scrapes, pages and records
 - `flight_recorder`, `refusal_totals`, `rebalance_explanation`: the latest facts of each group, and why it rebalanced
 - `records`, `array_lines`: the record contract, and lines with many records

@@ -20,13 +20,7 @@ from group_sidecar.coordinator.state.bounded_table import TableSize
 from group_sidecar.coordinator.state.log_partitions import PartitionState
 from group_sidecar.metrics import families as f
 from group_sidecar.metrics.admin_counters import AdminCounters
-from group_sidecar.metrics.detail_rows import (
-    LOG_END_FAMILIES,
-    LOG_START_FAMILIES,
-    ROWS_PER_STEP,
-    DetailLines,
-    GroupDetails,
-)
+from group_sidecar.metrics.detail_rows import LOG_END_FAMILIES, LOG_START_FAMILIES, ROWS_PER_STEP, GroupDetails
 from group_sidecar.metrics.exposition import Format, encode_family
 from group_sidecar.metrics.fact_counters import FactCounters, error_name
 from group_sidecar.metrics.group_snapshot import (
@@ -36,12 +30,13 @@ from group_sidecar.metrics.group_snapshot import (
     LogEnds,
     MaxMembers,
     batches,
-    newest_log_ends,
+    newest_log_bounds,
     walk,
 )
 from group_sidecar.metrics.listener_counters import ListenerCounters
 from group_sidecar.metrics.log_read_counters import LOAD_SECONDS, LogReadCounters
 from group_sidecar.metrics.metric_family import Detail, Family, Row
+from group_sidecar.metrics.series_limit import DetailLines
 from group_sidecar.metrics.traffic_counters import REQUEST_SECONDS, Histogram, TrafficCounters, Verification
 
 LOCALLY_ANSWERED_APIS = (
@@ -185,9 +180,9 @@ def scrape(sources: ScrapeSources, chosen: Format, now: float) -> Generator[None
     group_totals = GroupTotals()
     detail_lines = DetailLines(sources.detail, sources.max_series, openmetrics=chosen.openmetrics)
     yield from _pace_by_rows(_write_groups(sources, now, group_totals, detail_lines))
-    log_ends = newest_log_ends([manager.log_ends for manager in sources.managers()], sources.drift())
+    log_ends = newest_log_bounds([manager.log_ends for manager in sources.managers()], sources.drift())
     yield from _pace_by_rows(detail_lines.partitions(LOG_END_FAMILIES, log_ends))
-    yield from _pace_by_rows(detail_lines.partitions(LOG_START_FAMILIES, newest_log_ends(sources.log_starts())))
+    yield from _pace_by_rows(detail_lines.partitions(LOG_START_FAMILIES, newest_log_bounds(sources.log_starts())))
     lines, suppressed = detail_lines.lines()
     for family in sidecar_families(sources, group_totals):
         yield

@@ -196,18 +196,18 @@ def with_drift(view: GroupView, drift: float) -> GroupView:
     return replace(view, members=members, last_rebalance_at=None if last is None else last + drift)
 
 
-def newest_log_ends(log_ends: Sequence[LogEnds], drift: float = 0.0) -> Iterator[SeenLogEnd]:
-    """Yields each partition once, with its most recently seen bound. `log_ends` may change meanwhile.
+def newest_log_bounds(bounds: Sequence[LogEnds], drift: float = 0.0) -> Iterator[SeenLogEnd]:
+    """Yields each partition once, with its most recently seen bound. `bounds` may change meanwhile.
 
-    `log_ends`: the log ends of all copies, or the log starts of all copies.
+    `bounds`: the log ends of all copies, or the log starts of all copies.
     """
-    log_end = newest_log_end_lookup(log_ends)
-    for number, each in enumerate(log_ends):
+    newest = newest_log_end_lookup(bounds)
+    for number, each in enumerate(bounds):
         for partition in list(each):
-            if not any(partition in other for other in log_ends[:number]):
-                end = log_end(partition)
-                if end is not None:  # The partition may have been removed meanwhile.
-                    yield partition, (end[0], end[1] + drift) if drift else end
+            if not any(partition in other for other in bounds[:number]):
+                bound = newest(partition)
+                if bound is not None:  # The partition may have been removed meanwhile.
+                    yield partition, (bound[0], bound[1] + drift) if drift else bound
 
 
 def lag_behind(log_end: int, offset: int) -> int:

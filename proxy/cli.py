@@ -97,7 +97,7 @@ def run(
     }
     settings = _load(config, _without_none(flags))
 
-    from group_sidecar.proxy.config.model import load_config
+    from group_sidecar.proxy.config.loading import load_config
 
     read = partial(load_config, config, _without_none(flags), only_regular=True) if config else None
     _open_ports_and_run(settings, read)
@@ -117,7 +117,7 @@ def _open_ports_and_run(settings: "Config", read: "Callable[[], Config] | None")
         # The other modules are imported now, because clients can already connect and wait in the kernel. The imports
         # make no garbage, so the collector is off meanwhile.
         gc.disable()
-        from group_sidecar.proxy.config.environment import unused_variables
+        from group_sidecar.proxy.config.misspelt_variables import unused_variables
         from group_sidecar.proxy.runtime.logging import configure_logging, log
         from group_sidecar.proxy.sidecar_process import run_until_signalled
 
@@ -180,7 +180,7 @@ def _without_none(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(file: Path | None, flags: dict[str, Any]) -> "Config":
-    from group_sidecar.proxy.config.model import ConfigError, load_config
+    from group_sidecar.proxy.config.loading import ConfigError, load_config
 
     try:
         return load_config(file, flags)

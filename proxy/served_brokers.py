@@ -91,7 +91,7 @@ class ServedBroker:
         reply = make_reply_builder(state).build_uncached
         verifier = Verifier(
             copy,
-            VerificationWindows(copy, state.authorization, state.answer_settings, state.samples, reply),
+            VerificationWindows(copy, state.authorizer_state, state.answer_settings, state.samples, reply),
             state.samples,
             state.own_connections,
             state.traffic,

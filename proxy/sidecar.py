@@ -65,8 +65,8 @@ from group_sidecar.proxy.runtime.shared_snapshot import SharedSnapshot
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
 from group_sidecar.proxy.runtime.wall_clock import WallClock
 from group_sidecar.proxy.served_brokers import ServedBroker, ServedBrokers
-from group_sidecar.proxy.tls.certificates import OwnCertificates
-from group_sidecar.proxy.tls.contexts import UnusableFileError
+from group_sidecar.proxy.tls.certificate_expiry import OwnCertificates
+from group_sidecar.proxy.tls.reloading_contexts import UnusableFileError
 
 SWEEP_SECONDS = 3.0
 """Seconds between sweeps, which mark members whose session must have expired as overdue."""

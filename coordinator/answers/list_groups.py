@@ -4,8 +4,8 @@
 list, and the groups that must be evaluated again.
 
 Evaluating 10,000 groups takes 50 ms, and encoding them takes another 50 ms. So a reply only evaluates and encodes
-groups that have changed or whose deadline has passed, and joins the bytes. If that is still too much for one request,
-`overdue` returns True, and `update_in_steps` does the work some groups at a time.
+groups that have changed or whose deadline has passed, and concatenates the bytes. If that is still too much for one
+request, `has_too_much_work` returns True, and `update_in_steps` does the work some groups at a time.
 """
 
 from collections import OrderedDict
@@ -149,7 +149,7 @@ class Listing:
                 self._look_at(waiting.pop(), now)
                 max_groups = None if max_groups is None else max_groups - 1
 
-    def overdue(self, version: int | None = None) -> bool:
+    def has_too_much_work(self, version: int | None = None) -> bool:
         """Whether more work is left after a refresh than one request may wait for.
 
         `version` is the version of the reply; None to ignore the groups that are not encoded yet.
@@ -179,7 +179,7 @@ class Listing:
             while encoded.waiting:
                 encoded.encode(self._entries, GROUPS_PER_STEP)
                 yield
-            yield from encoded.join()
+            yield from encoded.concatenate()
         yield from self._drop_spare_deadlines()
 
     def fallback_reason(self, now: float, max_groups: int | None = None) -> FallbackReason | None:
@@ -207,7 +207,7 @@ class Listing:
             groups for kind, groups in encoded.kinds.items() if asked(_of_kind(kind)) and (empty or kind[0] != EMPTY)
         ]
         return encode_list(
-            sum(map(len, selected)), chain.from_iterable(groups.joined() for groups in selected), version
+            sum(map(len, selected)), chain.from_iterable(groups.concatenated() for groups in selected), version
         )
 
     def _form(self, version: int) -> "_Encoded":
@@ -303,30 +303,30 @@ class _Encoded:
             self.bytes += len(encoded)
             max_groups = None if max_groups is None else max_groups - 1
 
-    def join(self) -> Iterator[None]:
-        """Joins the changed shards, one at a time. The next reply then does not have to join all of them."""
+    def concatenate(self) -> Iterator[None]:
+        """Concatenates the changed shards, one at a time. The next reply then does not have to concatenate them."""
         done = 0
         for groups in list(self.kinds.values()):
             for shard in groups.shards:
                 done += 1
-                if groups.join(shard) or done % GROUPS_PER_STEP == 0:
+                if groups.concatenate(shard) or done % GROUPS_PER_STEP == 0:
                     yield
 
 
 class _Groups:
-    """The encoded groups of one kind, in shards. The joined bytes of a shard are kept until one of its groups changes.
+    """The encoded groups of one kind, in shards. The bytes of a shard are kept until one of its groups changes.
 
     Attributes:
-        joins: how many times a shard was joined.
+        concatenations: how many times a shard was concatenated.
     """
 
-    __slots__ = ("_count", "_joined", "_shards", "joins")
+    __slots__ = ("_concatenated", "_count", "_shards", "concatenations")
 
     def __init__(self) -> None:
         self._shards: dict[int, dict[str, bytes]] = {}
-        self._joined: dict[int, bytes] = {}
+        self._concatenated: dict[int, bytes] = {}
         self._count = 0
-        self.joins = 0
+        self.concatenations = 0
 
     def __len__(self) -> int:
         return self._count
@@ -335,7 +335,7 @@ class _Groups:
         """Adds a group that is not present."""
         shard = hash(group_id) % SHARDS
         self._shards.setdefault(shard, {})[group_id] = encoded
-        self._joined.pop(shard, None)
+        self._concatenated.pop(shard, None)
         self._count += 1
 
     def remove(self, group_id: str) -> int:
@@ -344,27 +344,27 @@ class _Groups:
         encoded = self._shards.get(shard, {}).pop(group_id, None)
         if encoded is None:
             return 0
-        self._joined.pop(shard, None)
+        self._concatenated.pop(shard, None)
         self._count -= 1
         return len(encoded)
 
-    def joined(self) -> Iterator[bytes]:
-        """Yields the joined bytes of each shard."""
+    def concatenated(self) -> Iterator[bytes]:
+        """Yields the concatenated groups of each shard."""
         for shard in self._shards:
-            self.join(shard)
-            yield self._joined[shard]
+            self.concatenate(shard)
+            yield self._concatenated[shard]
 
     @property
     def shards(self) -> list[int]:
         """The numbers of the shards that are in use."""
         return list(self._shards)
 
-    def join(self, shard: int) -> bool:
-        """Joins a shard. Returns whether the shard had to be joined."""
-        if shard in self._joined:
+    def concatenate(self, shard: int) -> bool:
+        """Concatenates the groups of a shard. Returns False if the kept bytes are still valid."""
+        if shard in self._concatenated:
             return False
-        self._joined[shard] = b"".join(self._shards[shard].values())
-        self.joins += 1
+        self._concatenated[shard] = b"".join(self._shards[shard].values())
+        self.concatenations += 1
         return True
 
 

@@ -359,7 +359,7 @@ class LogFollower:
         self._count_removed(partition, group_id, removed, now)
         if logged.is_empty:
             log.forget(name)
-            self._vanished(partition, group_id, logged.tombstone, now)
+            self._vanished(partition, group_id, logged.is_deleted, now)
             return []
         group = cache.group(group_id)
         loading = partition.state is not PartitionState.OWNED
@@ -406,7 +406,7 @@ class LogFollower:
             apply(group, GroupFound(), now)
         return apply(group, _logged_event(group, logged, is_live=is_live), now)
 
-    def _vanished(self, partition: Partition, group_id: str, tombstone: bool, now: float) -> None:
+    def _vanished(self, partition: Partition, group_id: str, is_deleted: bool, now: float) -> None:
         """Handles a group that has no records in the log any more.
 
         The broker may still have a group that has neither members nor records. If a client has created a new group with
@@ -417,7 +417,7 @@ class LogFollower:
             return
         # The log contains the whole state of a group of the new protocols, so a new group will appear in the log too.
         reported_since = group.kind is GroupKind.CLASSIC and self._wire_reported_since(group, partition.fresh_at)
-        if not reported_since and (tombstone or group.kind is not GroupKind.CLASSIC or not self._cache.exclusive):
+        if not reported_since and (is_deleted or group.kind is not GroupKind.CLASSIC or not self._cache.exclusive):
             created_again_at = now if group.wire_event_at > partition.fresh_at else NEVER
             offsets = self._cache.group_offsets(group_id)
             until = max(group.completeness.lost_until, offsets.settled_at if offsets else NEVER, created_again_at)

@@ -3,6 +3,7 @@
 - `apply`: changes a group by an event, with the rule of each kind of event
 - `internal_events`: events of a group that no request shows, such as records of the log
 - `joins`, `membership`: JoinGroup outcomes, and the other requests of classic members
+- `session_timeouts`: when a silent member's session has expired
 - `consumer_members`: the heartbeats of KIP-848 members
 - `descriptions`: the broker's descriptions of groups
 - `commits`: commits, transactions and deletions of offsets

@@ -69,7 +69,6 @@ from group_sidecar.coordinator.rules.log_records import (
     records_unreadable,
 )
 from group_sidecar.coordinator.rules.membership import (
-    expire,
     leave_sent,
     member_seen,
     member_unknown,
@@ -79,6 +78,7 @@ from group_sidecar.coordinator.rules.membership import (
     requests_crossed,
     synced,
 )
+from group_sidecar.coordinator.rules.session_timeouts import expire
 from group_sidecar.coordinator.state.group import Group
 
 Rule = Callable[[Group, Any, float], list[Fact]]

@@ -13,7 +13,8 @@ from group_sidecar.coordinator.model.facts import Departure, Fact
 from group_sidecar.coordinator.model.views import GroupState
 from group_sidecar.coordinator.rules.causes import cause_of_departure
 from group_sidecar.coordinator.rules.fact_builder import member_gone_facts, member_joined_facts
-from group_sidecar.coordinator.rules.membership import after_departure, refresh
+from group_sidecar.coordinator.rules.membership import after_departure
+from group_sidecar.coordinator.rules.session_timeouts import refresh
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.member import Member
 from group_sidecar.coordinator.state.rebalance import CauseDetails

@@ -1,4 +1,4 @@
-"""The rules of members: how each event other than a join changes a group, and which facts follow.
+"""The rules of members: how each event other than a join or a timeout changes a group, and which facts follow.
 
 Replies on different connections may overtake each other. Four rules keep the copy correct nonetheless:
 
@@ -22,63 +22,22 @@ from group_sidecar.coordinator.model.events import (
 from group_sidecar.coordinator.model.facts import Departure, Fact
 from group_sidecar.coordinator.model.states import CLASSIC, PREPARING_REBALANCE
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
-from group_sidecar.coordinator.rules.causes import (
-    cause_of_departure,
-    cause_of_earlier_join,
-    is_removed_by_admin,
-    silence_is_conclusive,
-)
+from group_sidecar.coordinator.rules.causes import cause_of_departure, cause_of_earlier_join, is_removed_by_admin
 from group_sidecar.coordinator.rules.fact_builder import (
     begin_rebalance,
     complete_rebalance,
-    conclude_overdue_rebalance,
     conclude_rebalance,
     member_gone_facts,
     member_seen_facts,
 )
-from group_sidecar.coordinator.rules.internal_events import MetadataDropped, RequestsCrossed, TimePassed
+from group_sidecar.coordinator.rules.internal_events import MetadataDropped, RequestsCrossed
 from group_sidecar.coordinator.rules.partition_moves import save_owners
+from group_sidecar.coordinator.rules.session_timeouts import refresh
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION
 from group_sidecar.coordinator.state.member import Leave, Member
 from group_sidecar.coordinator.state.rebalance import CauseDetails
 from group_sidecar.coordinator.state.roster import StaticMembers
-
-_TIMER_DELAY_SECONDS = 1.0
-"""The copy's session timer may expire up to this many seconds after the broker's timer."""
-
-
-def expire(group: Group, event: TimePassed, now: float) -> list[Fact]:
-    """Moves members whose sessions must have expired to `overdue`.
-
-    The group is in doubt until the broker confirms that these members are gone.
-    """
-    facts = conclude_overdue_rebalance(group, now) if group.rebalance is not None else []
-    late = group.expire(now)
-    if late:
-        group.touch(now)
-    if group.exclusive and not all(member.seen_on_wire for member in late):
-        group.doubt(now)  # If the broker still has such a member, the member bypasses this sidecar.
-    for member in late:
-        if silence_is_conclusive(group, member, now):
-            silent = member.session_expired(now, group.leader_term.began_at)
-            departure = Departure.EXPIRED if silent else Departure.DROPPED
-            facts += member_gone_facts(group, member, departure, now)
-            _explain_by_expiry(group, member, departure)
-    return facts
-
-
-def _explain_by_expiry(group: Group, member: Member, departure: Departure) -> None:
-    """Sets an expired session as a rebalance's cause if no cause is known and both happened at about the same time.
-
-    The copy may start a session timer some milliseconds later than the broker, when it sees the reply to a join or to
-    a sync. So a heartbeat may show the rebalance before the copy's timer has expired.
-    """
-    rebalance = group.rebalance
-    if departure is not Departure.EXPIRED or rebalance is None or group.state is not PREPARING_REBALANCE:
-        return
-    if abs(member.timeout_at(group.leader_term.began_at) - rebalance.started_at) <= _TIMER_DELAY_SECONDS:
-        group.rebalances.explain(cause_of_departure(member, departure))
 
 
 def _active_member(group: Group, event: MemberActivity, now: float) -> tuple[Member | None, list[Fact]]:
@@ -174,21 +133,6 @@ def _still_stable(group: Group, now: float) -> None:
         group.disprove_rebalance(now)
 
 
-def refresh(
-    group: Group, member_id: str, sent_at: float, now: float, client_host: str = "", principal: str = ""
-) -> list[Fact]:
-    """Resets the session timer of a known member, which may be overdue. `client_host` is empty if unknown."""
-    facts: list[Fact] = []
-    if (back := group.roster.restore(member_id)) is not None:
-        group.set_client(back, client_host, principal)
-        group.touch(now)
-        facts += member_seen_facts(group, back, sent_at, now)
-    if (member := group.members.get(member_id)) is not None:
-        group.record_activity(member, sent_at)
-        group.set_client(member, client_host, principal)
-    return facts
-
-
 def rebalance_seen(group: Group, event: RebalanceSeen, now: float) -> list[Fact]:
     """Begins the rebalance that a reply shows, unless the copy has newer state than the reply."""
     facts = refresh(group, event.member_id, event.sent_at, now) if event.is_heartbeat else []
@@ -232,7 +176,7 @@ def _departure_of_unknown(
     if leave is not None:
         return Departure.REMOVED_BY_CLIENT if leave.by_admin else Departure.LEFT
     # Usually the copy's timer starts when a request is sent, so it expires before the broker's. After a join or a sync,
-    # it may expire up to `_TIMER_DELAY_SECONDS` later.
+    # it may expire up to `session_timeouts.TIMER_DELAY_SECONDS` later.
     lasts = member.session_timeout_ms is not None and not member.session_expired(now, group.leader_term.began_at)
     return Departure.DROPPED if event.group_is_full or lasts else Departure.EXPIRED
 

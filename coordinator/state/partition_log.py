@@ -41,7 +41,7 @@ class LoggedGroup:
         pending: offsets of open transactions, by producer id and key suffix.
         metadata: the raw GroupMetadataValue; None if the log has none.
         records: raw values of all other types, by their whole keys (KIP-848, share and streams groups).
-        tombstone: whether the group's metadata was deleted and no offset was committed since.
+        is_deleted: whether the group's metadata was deleted and no offset was committed since.
         changes: how often any of `records` changed.
         removed: how many offsets were removed since the last merge.
         counted: the number of offsets, pending ones included, at the last `PartitionLog.recount`.
@@ -53,12 +53,12 @@ class LoggedGroup:
         "changes",
         "counted",
         "group_id",
+        "is_deleted",
         "metadata",
         "offsets",
         "pending",
         "records",
         "removed",
-        "tombstone",
     )
 
     def __init__(self, group_id: str) -> None:
@@ -67,7 +67,7 @@ class LoggedGroup:
         self.pending: dict[int, dict[bytes, PendingOffset]] = {}
         self.metadata: bytes | None = None
         self.records: dict[bytes, bytes] = {}
-        self.tombstone = False
+        self.is_deleted = False
         self.changes = 0
         self.removed = self.counted = self._taken_changes = 0
         self._taken_metadata: bytes | None = None
@@ -222,7 +222,7 @@ class PartitionLog:
                 self._remove(group, name, key[end:])
                 continue
             group.offsets[key[end:]] = value
-            group.tombstone = False
+            group.is_deleted = False
             if commit_keys is not None:
                 commit_keys[group.group_id, key[end:]] = None
 
@@ -246,7 +246,7 @@ class PartitionLog:
             self.awaited.tombstone_read(group.group_id.encode(), WHOLE_GROUP)
         if kind == _GROUP_METADATA:
             self.counted_bytes += len(value or b"") - len(group.metadata or b"")
-            group.metadata, group.tombstone = value, value is None
+            group.metadata, group.is_deleted = value, value is None
         elif kind not in _KINDS:
             self.skipped[kind] += 1
         else:
@@ -275,7 +275,7 @@ class PartitionLog:
             held = group.pending.setdefault(producer_id, {})
             self._count_value(held.get(key[end:], _NOTHING)[1], value)
             held[key[end:]] = offset, value
-            group.tombstone = False
+            group.is_deleted = False
             if self._commit_keys is not None and value is not None:
                 self._commit_keys[group.group_id, key[end:]] = None
             self._open_transactions.setdefault(producer_id, set()).add(name)

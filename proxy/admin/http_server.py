@@ -16,7 +16,7 @@ from group_sidecar.proxy.admin.http_connection import HttpConnection
 from group_sidecar.proxy.runtime.log_throttle import LogThrottle
 from group_sidecar.proxy.runtime.logging import log
 from group_sidecar.proxy.runtime.supervision import Supervisor, Task
-from group_sidecar.proxy.tls.contexts import ReloadingContext
+from group_sidecar.proxy.tls.reloading_contexts import ReloadingContext
 
 MAX_CONNECTIONS = 100
 """Maximum number of connections: some Prometheus servers, browsers with six connections each, and command lines."""

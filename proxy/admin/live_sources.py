@@ -26,7 +26,7 @@ from group_sidecar.proxy.listeners.ports import ListenError
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.scrape import Scraper
 from group_sidecar.proxy.runtime.supervision import FailingTask, Supervisor
-from group_sidecar.proxy.tls.contexts import UnusableFileError
+from group_sidecar.proxy.tls.reloading_contexts import UnusableFileError
 
 
 class PassedOn(TypedDict):

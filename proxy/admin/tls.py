@@ -12,7 +12,7 @@ from functools import partial
 
 from group_sidecar.proxy.config.listener_sections import ListenerTls
 from group_sidecar.proxy.config.sections import AdminAccess
-from group_sidecar.proxy.tls.contexts import ReloadingContext, listener_context, listener_files
+from group_sidecar.proxy.tls.reloading_contexts import ReloadingContext, listener_context, listener_files
 
 PROTOCOL = "http/1.1"
 

@@ -5,8 +5,8 @@
 What is known:
 
 - `coordinator_copy`: the copy of the group coordinator; `group_coordinators` knows which broker coordinates a group
-- `client_access`: which clients the broker serves at one listener, and what it shows to them
-- `authorization`: whether the broker has an authorizer, and the rights that it granted, for all listeners
+- `client_access`: decides what a client of one listener may see
+- `authorizer_state`: whether the broker has an authorizer, and the rights that it granted, for all listeners
 - `principals`, `authorization_cache`: which user a connection belongs to, and which rights the broker granted
 - `broker_versions`, `added_versions`: which versions the broker offers, and which versions the sidecar adds
 - `answer_settings`: the settings of local answers
@@ -23,7 +23,9 @@ The sidecar's own requests:
 - `port_protocol`: which protocol a port speaks
 - `credential_files`: reads the files with passwords and tokens
 - `bearer_tokens`, `token_endpoint`, `http_client`: tokens for OAUTHBEARER, from a file or over HTTP
-- `group_queries`, `log_queries`: single requests about groups, offsets and logs, in a version that the broker has
+- `group_queries`: single requests about groups, committed offsets and brokers, in a version that the broker has
+- `log_bound_queries`: requests for log ends and log starts of partitions
+- `topic_log_queries`: requests that read the log of one topic, such as `__consumer_offsets`
 - `background_jobs`: sends requests and applies their replies to the copy
 - `probe`: asks for information that no client's traffic shows; `leaders` finds the partitions that the broker leads
 - `reconcile`: asks about groups, topic ids and topic names whose state is in doubt

@@ -41,7 +41,7 @@ from group_sidecar.proxy.broker.kafka_client import DEFAULT_TIMEOUT, KafkaClient
 from group_sidecar.proxy.broker.token_endpoint import TokenEndpoint
 from group_sidecar.proxy.config.own_connection import OAUTHBEARER, OwnConnection, Sasl, Tls
 from group_sidecar.proxy.runtime.addresses import Address
-from group_sidecar.proxy.tls.contexts import UnusableFileError, upstream_context
+from group_sidecar.proxy.tls.reloading_contexts import UnusableFileError, upstream_context
 
 _TLS, _SASL = "own_connection.tls", "own_connection.sasl"
 _FRAMED_SINCE = 1

@@ -16,7 +16,7 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
-from group_sidecar.proxy.broker.authorization import Authorization
+from group_sidecar.proxy.broker.authorizer_state import AuthorizerState
 from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
@@ -69,10 +69,10 @@ class BrokerState:
         self.active_policies = ActivePolicies(config.enabled_policies()) if active_policies is None else active_policies
         self.answer_settings = AnswerSettings(config.answers)
         self.deferred = DeferredReplies()
-        self.authorization = Authorization(config, traffic, self.deferred)
+        self.authorizer_state = AuthorizerState(config, traffic, self.deferred)
         self.accesses = {listener.name: self._client_access(listener) for listener in config.client_listeners}
         self.copy = CoordinatorCopy(
-            self.answer_settings, config.limits, self.deferred, self.authorization, traffic, observe, clock_offset
+            self.answer_settings, config.limits, self.deferred, self.authorizer_state, traffic, observe, clock_offset
         )
         self.versions = BrokerVersions(self.answer_settings, self.copy)
         self.own_connections = OwnConnections(address, config.own_connection_in_force, self.versions)
@@ -87,7 +87,7 @@ class BrokerState:
 
     def _client_access(self, listener: Listener) -> ClientAccess:
         return ClientAccess(
-            self.authorization,
+            self.authorizer_state,
             self.deferred,
             listener.name,
             has_identities=listener.upstream_tls is not None and bool(listener.upstream_tls.identities),
@@ -98,14 +98,14 @@ class BrokerState:
     def reset_learned(self) -> None:
         """Forgets what may be wrong after a restart of the broker. Called when the prober has a new connection."""
         self.copy.manager.forget_broker_behaviour()
-        self.authorization.reset_learned()
+        self.authorizer_state.reset_learned()
         for access in self.accesses.values():
             access.reset_learned()
 
     def learn_authorizer(self, present: bool) -> None:
         """Stores whether the broker has an authorizer, as a reply on the sidecar's own connection shows."""
         self._own_connection_served()
-        self.authorization.learn_authorizer(present)
+        self.authorizer_state.learn_authorizer(present)
 
     @property
     def needs_broker_count(self) -> bool:
@@ -132,7 +132,7 @@ class BrokerState:
     def probe_failed(self, reason: str) -> None:
         """Notes that the broker did not answer the prober, and forgets the rights that it granted."""
         self.reachability.probe_failed(reason, self.copy.epoch(trio.current_time()))
-        self.authorization.broker_lost()
+        self.authorizer_state.broker_lost()
         for access in self.accesses.values():
             access.broker_lost()
 

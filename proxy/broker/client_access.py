@@ -1,16 +1,16 @@
-"""Stores which clients the broker serves at one listener, and what the broker shows to each client.
+"""Decides what a client of one listener may see, from what the broker has served and granted.
 
 `ClientAccess` owns the state of one listener of the broker: whether the listener serves clients without authentication,
 and the principal of each connection (`principals`). The broker's replies show both. All listeners of the broker share
-one `Authorization`: whether the broker has an authorizer, and which rights it has granted. `ClientAccess` applies the
-deferred replies before a caller reads anything that such a reply may change. So callers need not apply deferred
-replies.
+one `AuthorizerState`: whether the broker has an authorizer, and which rights it has granted. `ClientAccess.may_see`
+makes the decision. `ClientAccess` applies the deferred replies before a caller reads anything that such a reply may
+change. So callers need not apply deferred replies.
 """
 
 from collections.abc import Iterable
 
-from group_sidecar.proxy.broker.authorization import Authorization
 from group_sidecar.proxy.broker.authorization_cache import AuthorizationCache, Right
+from group_sidecar.proxy.broker.authorizer_state import AuthorizerState
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
 from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal, Principals
 from group_sidecar.proxy.dataplane.outcomes import Origin
@@ -20,7 +20,7 @@ class ClientAccess:
     """The access of one listener's clients to one broker, as far as it is known.
 
     Args:
-        authorization: what the broker grants.
+        authorizer_state: what the broker grants.
         deferred: the replies that are applied before a caller reads state that they may change.
         listener: the name of the listener.
         has_identities: whether the sidecar connects to the broker with several certificates, depending on the client.
@@ -34,7 +34,7 @@ class ClientAccess:
 
     def __init__(
         self,
-        authorization: Authorization,
+        authorizer_state: AuthorizerState,
         deferred: DeferredReplies,
         listener: str,
         *,
@@ -42,7 +42,7 @@ class ClientAccess:
         shared_with_sidecar: bool,
         max_per_principal: int,
     ) -> None:
-        self._authorization = authorization
+        self._authorizer_state = authorizer_state
         self._deferred = deferred
         principals = Principals(listener, max_per_principal)
         self._principals = principals
@@ -61,7 +61,7 @@ class ClientAccess:
     @property
     def rights(self) -> AuthorizationCache:
         """What the broker has granted to its clients."""
-        return self._authorization.rights
+        return self._authorizer_state.rights
 
     @property
     def principals(self) -> Principals:
@@ -84,11 +84,11 @@ class ClientAccess:
 
     @property
     def may_have_authorizer(self) -> bool:
-        """See Authorization."""
-        return self._authorization.may_have_authorizer
+        """See AuthorizerState."""
+        return self._authorizer_state.may_have_authorizer
 
     def may_see(self, principal: Principal | None, rights: Iterable[Right], at: float) -> bool:
-        """Whether the broker would show a principal what these rights allow.
+        """Decides whether a principal may see what these rights allow: whether the broker would show it.
 
         `principal`: None if it is not known. `at`: seconds since the epoch.
         """

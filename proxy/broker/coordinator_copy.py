@@ -15,7 +15,7 @@ from group_sidecar.coordinator.model.events import AnyEvent
 from group_sidecar.coordinator.model.facts import ClientRefused, Fact
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
-from group_sidecar.proxy.broker.authorization import Authorization
+from group_sidecar.proxy.broker.authorizer_state import AuthorizerState
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
 from group_sidecar.proxy.config.limits_section import Limits
 
@@ -33,7 +33,7 @@ class CoordinatorCopy:
         settings: whether clients reach the broker only through this sidecar, and which hosts answers contain.
         limits: how many groups and offsets are kept.
         deferred: the replies that are applied before the groups are read or changed.
-        authorization: whether the broker may hide groups from the sidecar's own connection.
+        authorizer_state: whether the broker may hide groups from the sidecar's own connection.
         traffic: counts refusals.
         observe: called with each fact.
         clock_offset: the time at which trio's clock reads zero, in seconds since the epoch; None to measure it.
@@ -48,7 +48,7 @@ class CoordinatorCopy:
         settings: AnswerSettings,
         limits: Limits,
         deferred: DeferredReplies,
-        authorization: Authorization,
+        authorizer_state: AuthorizerState,
         traffic: TrafficCounters,
         observe: Callable[[Fact], None],
         clock_offset: float | None = None,
@@ -61,7 +61,7 @@ class CoordinatorCopy:
             max_offsets=limits.offsets,
         )
         self._deferred = deferred
-        self._authorization = authorization
+        self._authorizer_state = authorizer_state
         self._traffic = traffic
         self._observe = observe
         self._clock_offset = time.time() - trio.current_time() if clock_offset is None else clock_offset
@@ -101,7 +101,7 @@ class CoordinatorCopy:
     def forget_group_state(self, group_id: str, now: float) -> None:
         """Forgets a group whose copy is wrong. The copy then learns the group again."""
         self.manager.forget_group_state(group_id, self.epoch(now))
-        if not self._authorization.may_have_authorizer and len(self.offsets_wanted) < MAX_OFFSETS_WANTED:
+        if not self._authorizer_state.may_have_authorizer and len(self.offsets_wanted) < MAX_OFFSETS_WANTED:
             self.offsets_wanted[group_id] = OFFSETS_TRIES
 
     def count_offsets_attempt(self, group_id: str) -> None:

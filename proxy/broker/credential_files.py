@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from group_sidecar.proxy.tls.contexts import file_fault
+from group_sidecar.proxy.tls.reloading_contexts import file_fault
 
 
 class CredentialUnavailable(Exception):

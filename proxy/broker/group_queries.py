@@ -8,19 +8,11 @@ Every function that sends a request raises the exceptions of `KafkaClient.ask`. 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
-from operator import itemgetter
 
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from group_sidecar.codecs.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from group_sidecar.codecs.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -34,21 +26,15 @@ from group_sidecar.proxy.broker.broker_errors import BrokerRefused
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.runtime.addresses import Address
 
-START_OF_LOG, END_OF_LOG = -2, -1
-"""Timestamps in ListOffsets that mean the start and the end of the log (Kafka class ``ListOffsetsRequest``)."""
-
 _STATES_FROM, _TYPES_FROM = 4, 5  # ListGroups (KIP-518, KIP-848).
 _NULL_TOPICS_FROM, _GROUPS_FROM, _NAMES_UNTIL = 2, 8, 9  # OffsetFetch (KIP-88, KIP-709, KIP-848).
-PARTITIONS_PER_REQUEST = 500
-"""The maximum number of partitions in one ListOffsets request. Decoding the reply delays the data path by some
-milliseconds."""
 _COORDINATORS_FROM = 4  # FindCoordinator (KIP-699).
 _NO_CREATION_FROM = 4  # Metadata: in older versions a request for a topic by name may create the topic.
 
 DESCRIBE_GROUPS_MAX_VERSION = 5
 """The highest DescribeGroups version to use. v4 has the instance ids; v6 only changes how a missing group is
 reported."""
-LISTS_ALL_GROUPS = (ErrorCode.NONE, ErrorCode.SECURITY_DISABLED)
+UNFILTERED_LISTING_CODES = (ErrorCode.NONE, ErrorCode.SECURITY_DISABLED)
 """Results of `describe_acls_error` that mean that ListGroups returns all groups. A user who may describe ACLs may
 describe the cluster, and so may list all groups. Other users may not see some groups (KIP-231)."""
 # Asks for rules of a principal that does not exist, so that the reply is short if there is an authorizer.
@@ -148,48 +134,6 @@ async def leaders_of(client: KafkaClient, topics: Iterable[str]) -> dict[TopicPa
         for topic in reply.topics
         for partition in topic.partitions
         if topic.name is not None and topic.name in wanted and partition.leader_id in nodes
-    }
-
-
-async def log_ends(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Returns the end of the log (high watermark) of each of these partitions that this broker leads."""
-    return await _list_offsets(client, partitions, END_OF_LOG)
-
-
-async def log_starts(client: KafkaClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Returns the start of the log of each of these partitions that this broker leads."""
-    return await _list_offsets(client, partitions, START_OF_LOG)
-
-
-async def _list_offsets(
-    client: KafkaClient, partitions: Iterable[TopicPartition], bound: int
-) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    left = iter(sorted(partitions))
-    while some := tuple(islice(left, PARTITIONS_PER_REQUEST)):
-        found |= await _list_offsets_once(client, some, bound)
-    return found
-
-
-async def _list_offsets_once(
-    client: KafkaClient, partitions: Iterable[TopicPartition], bound: int
-) -> dict[TopicPartition, int]:
-    topics = tuple(
-        ListOffsetsTopic(
-            name=topic,
-            partitions=tuple(
-                ListOffsetsPartition(partition_index=partition, timestamp=bound) for _, partition in group
-            ),
-        )
-        for topic, group in groupby(partitions, key=itemgetter(0))
-    )
-    reply: ListOffsetsResponse = await client.ask(ListOffsetsRequest(replica_id=-1, topics=topics))
-    return {
-        (topic.name, partition.partition_index): offset
-        for topic in reply.topics
-        for partition in topic.partitions
-        for offset in (partition.offset, *partition.old_style_offsets)
-        if not partition.error_code and offset >= 0
     }
 
 

@@ -12,8 +12,8 @@ import trio
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.codecs.schema import decode_start
 from group_sidecar.coordinator.model.views import TopicPartition
-from group_sidecar.proxy.broker.group_queries import log_ends
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.broker.log_bound_queries import log_ends
 
 _NO_LEADER = -1
 """The leader id that Metadata contains for a partition without a leader."""

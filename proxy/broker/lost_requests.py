@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TableSize
-from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Pending
+from group_sidecar.proxy.dataplane.outcomes import DeferredRequest, Pending
 
 BYTES_AT_ONCE = 8_192
 """Bytes of requests that are handled in one slice, which takes 3 ms if each request names 600 groups."""
@@ -59,4 +59,4 @@ class LostRequests:
 
 
 def _size(request: Pending) -> int:
-    return len(request.frame) if type(request) is CopiedRequest else DECODED_BYTES
+    return len(request.frame) if type(request) is DeferredRequest else DECODED_BYTES

@@ -27,16 +27,14 @@ from group_sidecar.proxy.broker.broker_errors import (
     TlsFailed,
 )
 from group_sidecar.proxy.broker.group_queries import (
-    LISTS_ALL_GROUPS,
-    PARTITIONS_PER_REQUEST,
+    UNFILTERED_LISTING_CODES,
     brokers,
     describe_acls_error,
     listed_groups,
-    log_ends,
-    log_starts,
 )
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.leaders import LeaderPartitions
+from group_sidecar.proxy.broker.log_bound_queries import PARTITIONS_PER_REQUEST, log_ends, log_starts
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log
@@ -256,7 +254,7 @@ class _Prober:
         if client.speaks(DescribeAclsRequest):
             error = await describe_acls_error(client)
             self._state.learn_authorizer(error != ErrorCode.SECURITY_DISABLED)
-            self._lists_all_groups = error in LISTS_ALL_GROUPS
+            self._lists_all_groups = error in UNFILTERED_LISTING_CODES
 
     async def _round(self, client: KafkaClient) -> None:
         if self._state.needs_broker_count:

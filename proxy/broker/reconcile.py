@@ -23,7 +23,7 @@ from group_sidecar.proxy.broker.background_jobs import ask_and_learn, describe_a
 from group_sidecar.proxy.broker.broker_errors import UnsupportedApi
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.existing_topic_ids import TopicIds
-from group_sidecar.proxy.broker.group_queries import LISTS_ALL_GROUPS, describe_acls_error
+from group_sidecar.proxy.broker.group_queries import UNFILTERED_LISTING_CODES, describe_acls_error
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.own_connections import OwnConnections
 from group_sidecar.proxy.broker.topic_names import TopicNames
@@ -166,7 +166,7 @@ class _Reconciler:
         """Requests the list of groups, if the broker shows all groups to the sidecar's own user."""
         if not client.speaks(ListGroupsRequest):
             return  # The broker is too old to list its groups.
-        if client.speaks(DescribeAclsRequest) and await describe_acls_error(client) not in LISTS_ALL_GROUPS:
+        if client.speaks(DescribeAclsRequest) and await describe_acls_error(client) not in UNFILTERED_LISTING_CODES:
             return
         note_count = self._copy.manager.note_count
         await ask_and_learn(

@@ -17,7 +17,7 @@ from group_sidecar.proxy.broker.http_client import HttpFailed, post_form
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID
 from group_sidecar.proxy.config.own_connection import Sasl
 from group_sidecar.proxy.runtime.logging import log
-from group_sidecar.proxy.tls.contexts import UnusableFileError, client_context
+from group_sidecar.proxy.tls.reloading_contexts import UnusableFileError, client_context
 
 LARGEST_ANSWER = 524_288
 """The maximum number of bytes of an answer. The number is the default of the broker's `sasl.server.max.receive.size`,

@@ -57,8 +57,8 @@ class ComparedCopy(Protocol):
     def epoch(self, now: float) -> float: ...
 
 
-class ComparedAuthorization(Protocol):
-    """The part of the broker's authorization that verification needs."""
+class ComparedAuthorizerState(Protocol):
+    """The part of the authorizer's state that verification needs."""
 
     @property
     def may_have_authorizer(self) -> bool:
@@ -120,7 +120,7 @@ class VerificationWindows:
 
     Args:
         copy: the copy.
-        authorization: whether the broker may hide something.
+        authorizer_state: whether the broker may hide something.
         settings: which hosts the answers contain.
         samples: is paused after a long comparison.
         reply: returns what the copy would answer.
@@ -129,13 +129,13 @@ class VerificationWindows:
     def __init__(
         self,
         copy: ComparedCopy,
-        authorization: ComparedAuthorization,
+        authorizer_state: ComparedAuthorizerState,
         settings: ComparedSettings,
         samples: PausableSampling,
         reply: Reply,
     ) -> None:
         self._copy = copy
-        self._authorization = authorization
+        self._authorizer_state = authorizer_state
         self._settings = settings
         self._samples = samples
         self._reply = reply
@@ -193,7 +193,7 @@ class VerificationWindows:
         """
         if exchange.version >= APIS[exchange.request.KEY].response.HEADER_FLEXIBLE:
             ours = [each[1:] for each in ours]  # Remove the header's tagged fields: the sidecar writes none.
-        options = {"sees_all": not self._authorization.may_have_authorizer, "true_hosts": self._settings.true_hosts}
+        options = {"sees_all": not self._authorizer_state.may_have_authorizer, "true_hosts": self._settings.true_hosts}
         job = partial(compare_over_window, exchange.request, exchange.version, ours, theirs, **options)
         if len(theirs) * len(ours) <= MAX_INLINE_BYTES:
             return job()

@@ -19,7 +19,7 @@ from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.listeners.listener_certificates import certificate_for
 from group_sidecar.proxy.runtime.addresses import NodeNames
-from group_sidecar.proxy.tls.contexts import (
+from group_sidecar.proxy.tls.reloading_contexts import (
     UnusableFileError,
     client_context,
     listener_context,

@@ -14,8 +14,8 @@ from group_sidecar.proxy.broker.authentication import OwnCredentials, setting_hi
 from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerError, BrokerRefused, BrokerUnreachable
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
-from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders
 from group_sidecar.proxy.broker.port_protocol import PortProtocol, mismatch, protocol_of
+from group_sidecar.proxy.broker.topic_log_queries import FetchPosition, fetch, leaders
 from group_sidecar.proxy.checks.findings import listener_key
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config

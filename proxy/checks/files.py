@@ -10,7 +10,7 @@ from group_sidecar.proxy.broker.credential_files import CredentialUnavailable, f
 from group_sidecar.proxy.checks.findings import Finding, fault, warning
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.runtime.os_errors import reason_of
-from group_sidecar.proxy.tls.contexts import file_fault
+from group_sidecar.proxy.tls.reloading_contexts import file_fault
 
 
 def check_secrets(config: Config) -> Iterator[Finding]:

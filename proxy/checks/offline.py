@@ -16,7 +16,7 @@ from group_sidecar.proxy.checks.admin_port import check_admin_port
 from group_sidecar.proxy.checks.certificates import check_certificates
 from group_sidecar.proxy.checks.files import check_journal, check_secrets
 from group_sidecar.proxy.checks.findings import Finding, warning
-from group_sidecar.proxy.config.environment import unused_variables
+from group_sidecar.proxy.config.misspelt_variables import unused_variables
 from group_sidecar.proxy.config.model import Config
 
 

@@ -31,9 +31,9 @@ from group_sidecar.proxy.broker.group_queries import (
     find_coordinator,
     leaders_of,
     listed_groups,
-    log_ends,
 )
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.broker.log_bound_queries import log_ends
 from group_sidecar.proxy.commandline.broker_connections import connect_to_bootstrap, connect_to_broker
 from group_sidecar.proxy.commandline.client_properties import NO_PROPERTIES, ClientProperties
 from group_sidecar.proxy.commandline.results import (

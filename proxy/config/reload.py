@@ -13,7 +13,8 @@ import trio
 from pydantic import BaseModel
 
 from group_sidecar.metrics.collector import LastReload
-from group_sidecar.proxy.config.model import Config, ConfigError
+from group_sidecar.proxy.config.loading import ConfigError
+from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.runtime.logging import log
 
 RELOADABLE_PREFIX = "policies."

@@ -25,12 +25,12 @@ class FrameAction(Enum):
     """Forward the frame unchanged."""
     HOLD = "hold"
     """Collect the frame and return it whole."""
-    COPY = "copy"
-    """Forward the frame unchanged and decode a copy later. `FrameWalker` never gets this action: the session turns COPY
-    into PASS or HOLD."""
+    DEFER = "defer"
+    """Forward the frame unchanged, and keep its bytes to decode them later. `FrameWalker` never gets this action: the
+    session turns DEFER into PASS or HOLD."""
     PEEK = "peek"
-    """Forward the frame unchanged and decode a copy of the part that arrived with its first bytes. `FrameWalker` never
-    gets this action: the session turns PEEK into PASS."""
+    """Forward the frame unchanged, and keep the part that arrived with its first bytes to decode this part later.
+    `FrameWalker` never gets this action: the session turns PEEK into PASS."""
     EDIT = "edit"
     """Forward the frame, but change its length and its end with the walker's `editor`. The session turns EDIT into HOLD
     for a frame that has arrived whole."""
@@ -40,7 +40,7 @@ class FrameAction(Enum):
 
 PASS: Final = FrameAction.PASS
 HOLD: Final = FrameAction.HOLD
-COPY: Final = FrameAction.COPY
+DEFER: Final = FrameAction.DEFER
 PEEK: Final = FrameAction.PEEK
 EDIT: Final = FrameAction.EDIT
 NEED_MORE: Final = FrameAction.NEED_MORE

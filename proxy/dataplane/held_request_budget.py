@@ -19,7 +19,7 @@ UNAUTHENTICATED_FRAME = 524_288
 SMALL_FRAME = 16_384
 """The bytes of the longest frame that is always held, because TCP may split a frame of any size. 10,000 connections
 hold at most 164 MB of such frames."""
-UNAUTHENTICATED_SHARE = 8
+UNAUTHENTICATED_DIVISOR = 8
 """The bound divided by this number is the bound for all connections that the broker has not admitted yet."""
 
 
@@ -31,7 +31,7 @@ class HeldRequestBudget:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._quotas = {True: _Quota(max_bytes), False: _Quota(max_bytes // UNAUTHENTICATED_SHARE)}
+        self._quotas = {True: _Quota(max_bytes), False: _Quota(max_bytes // UNAUTHENTICATED_DIVISOR)}
         self._frames: dict[int, tuple[_Quota, str]] = {}
         """By connection number: the quota that counts the connection's frame, and the connection's host."""
         self._evicted: dict[int, None] = {}

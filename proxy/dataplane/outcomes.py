@@ -84,7 +84,7 @@ class PendingReply(ABC):
         """Returns what to do with the reply's frame of `size` bytes.
 
         - HOLD: pass the frame to `reply` before it is forwarded.
-        - COPY: forward the frame, and pass it to `reply` later.
+        - DEFER: forward the frame, and pass it to `reply` later.
         - PEEK: forward the frame, and later pass its first bytes to the `reply` of the object that `peeked` returns.
         - EDIT: change the frame with the `editor` while it is forwarded. A frame that has arrived whole is held.
         - PASS: forward the frame unread.
@@ -154,7 +154,7 @@ class PendingNotice(PendingReply):
 
 
 @final
-class CopiedRequest(NamedTuple):
+class DeferredRequest(NamedTuple):
     """A request that was forwarded before it was decoded. The request is decoded together with its reply.
 
     Attributes:
@@ -168,14 +168,14 @@ class CopiedRequest(NamedTuple):
     at: float
 
 
-Pending: TypeAlias = CopiedRequest | PendingReply
+Pending: TypeAlias = DeferredRequest | PendingReply
 """What the session keeps of a forwarded request until the reply arrives."""
 HeldOrForwarded: TypeAlias = Literal[FrameAction.HOLD] | HangUp | PendingReply | None
 """What happens to a request, decided from its first bytes. HOLD: collect the request, and decide when it is complete. A
 PendingReply: forward the request unread, and have its reply handled. A HangUp: close the connection. None: forward the
 request and its reply unread."""
-Classified: TypeAlias = Literal[FrameAction.COPY] | HeldOrForwarded
-"""Like `HeldOrForwarded`, or COPY: forward the request, and keep it as a `CopiedRequest`."""
+Classified: TypeAlias = Literal[FrameAction.DEFER] | HeldOrForwarded
+"""Like `HeldOrForwarded`, or DEFER: forward the request, and keep it as a `DeferredRequest`."""
 
 
 class Pass(NamedTuple):
@@ -234,7 +234,7 @@ class Dispatcher(Protocol):
         """Returns what happens to a request of `size` bytes."""
 
     def hold(self, api_key: int, api_version: int, size: int, origin: Origin) -> HeldOrForwarded:
-        """Returns what happens to an incomplete request for which `classify` has returned HOLD or COPY."""
+        """Returns what happens to an incomplete request for which `classify` has returned HOLD or DEFER."""
 
     def evict_partial(
         self, api_key: int, api_version: int, origin: Origin, reason: CloseReason

@@ -29,7 +29,7 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.frame_editor import FrameEditError
 from group_sidecar.proxy.dataplane.framing import (
-    COPY,
+    DEFER,
     EDIT,
     HOLD,
     LENGTH_BYTES,
@@ -45,7 +45,7 @@ from group_sidecar.proxy.dataplane.held_request_budget import SMALL_FRAME
 from group_sidecar.proxy.dataplane.outcomes import (
     OPAQUE,
     AnswerInOrder,
-    CopiedRequest,
+    DeferredRequest,
     Dispatcher,
     Forward,
     HangUp,
@@ -70,7 +70,7 @@ MAX_UNCOUNTED_WORK: Final = WORK_PER_TURN // 4
 """A connection that has lately caused more work than this is read only in turns of the poller (`Poller.add_turn`), so
 that clients that cause little work are served first. When the replies in one chunk have caused this much work, the
 chunk's remaining replies wait for a turn. When the requests in one chunk have caused this much work, the next request
-that would be forwarded and decoded later (COPY) waits, and so do all requests after it."""
+that would be forwarded and decoded later (DEFER) waits, and so do all requests after it."""
 FORGOTTEN_WORK_PER_SECOND: Final = 65_536
 """The amount of a connection's work that is forgotten each second: about 12 short decoded requests, or 50 pipelined
 Heartbeats with their replies. A client that causes less work, without bursts above MAX_UNCOUNTED_WORK, is never read in
@@ -573,19 +573,19 @@ class Session:
             else self.dispatcher.classify(key, version, size)
         )
         stop = start + LENGTH_BYTES + size
-        if stop > end and (classified is HOLD or classified is COPY):
+        if stop > end and (classified is HOLD or classified is DEFER):
             classified = self.dispatcher.hold(key, version, size, self.origin)
             self._held_since = self._now if classified is HOLD else None
         if classified is HOLD:
             return HOLD
         kept = 0
-        if classified is COPY:
+        if classified is DEFER:
             if self._work >= MAX_UNCOUNTED_WORK:
                 self._requests_wait = True
                 return NEED_MORE
             self._work += DEFERRED_COST + DEFERRED_BYTE_COST * size
             pending: Pending | None = _tuple(
-                CopiedRequest, (buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
+                DeferredRequest, (buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
             )
             kept = size + KEPT_REQUEST_OVERHEAD
             self.kept_bytes += kept
@@ -707,7 +707,7 @@ class Session:
         stop = start + LENGTH_BYTES + size
         if key == FETCH and action is not PASS and not self.dispatcher.must_classify_all:
             self.fetch_inspection_due = self._now + FETCH_INSPECTION_SECONDS
-        if action is COPY and stop <= end:
+        if action is DEFER and stop <= end:
             self._work += DEFERRED_COST + DEFERRED_BYTE_COST * size
             self.dispatcher.defer_reply(pending, buffer[start + LENGTH_BYTES : stop], self.origin, self._now)
         elif action is PEEK:

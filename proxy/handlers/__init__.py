@@ -15,9 +15,10 @@ Handlers, each with the pending replies that it creates:
 What the handlers use:
 
 - `observer`: applies requests and replies to the copy of the coordinator
-- `local_answers`: decides whether the sidecar answers a question; `reply_builder` encodes the answer, `reply_cache`
-  keeps it
-- `fallback_reasons`, `broker_questions`: why a question is left to the broker; forwards or translates the question
+- `local_answers`: decides the route of a question, to the copy or to the broker
+- `fallback_reasons`: the reason why the copy may not answer a question
+- `reply_builder`, `reply_cache`: encodes a local answer; keeps encoded answers
+- `broker_questions`: forwards or translates a question that the broker answers
 - `decode_limits`: limits the elements of a decoded message, and the size of an answer
 - `enforcement`: asks the policies; `error_replies` builds a refusal, `partial_commit` removes refused partitions
 - `group_read_access`: asks the broker whether a joining client may read its group

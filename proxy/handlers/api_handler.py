@@ -25,8 +25,8 @@ class ApiHandler(ABC):
 
     Attributes:
         action: what happens to a request that is not too long to be decoded. HOLD: the request is held until it is
-            complete, and `decide` is called. COPY: the request is forwarded, and decoded with its reply; while a policy
-            judges the API, the request is held instead. PASS: `classify` is called.
+            complete, and `decide` is called. DEFER: the request is forwarded, and decoded with its reply; while a
+            policy judges the API, the request is held instead. PASS: `classify` is called.
     """
 
     def __init__(self, action: FrameAction = PASS) -> None:

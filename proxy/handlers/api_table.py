@@ -9,7 +9,7 @@ from group_sidecar.proxy.broker.authorization_cache import RULE_CHANGE_APIS
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.tail_rewrite import TAIL_APIS
-from group_sidecar.proxy.dataplane.framing import COPY, HOLD
+from group_sidecar.proxy.dataplane.framing import DEFER, HOLD
 from group_sidecar.proxy.handlers.api_handler import ApiHandler, DecodingParts
 from group_sidecar.proxy.handlers.api_versions import ApiVersionsReplies
 from group_sidecar.proxy.handlers.broker_questions import BrokerQuestions
@@ -93,9 +93,9 @@ class ApiTable:
         """Yields the handlers that decode requests."""
         copy, access, replies = state.copy, self._access, self.replies
         parts = DecodingParts(state.active_policies, state.versions, self.observer, self._disconnector)
-        yield DEFERRED_APIS, GroupRequests(COPY, parts, self.enforcement, replies)
+        yield DEFERRED_APIS, GroupRequests(DEFER, parts, self.enforcement, replies)
         yield exchange_events.REQUEST_EVENT_KEYS, GroupRequests(HOLD, parts, self.enforcement, replies)
-        questions = BrokerQuestions(copy, state.versions, state.authorization, replies, state.traffic)
+        questions = BrokerQuestions(copy, state.versions, state.authorizer_state, replies, state.traffic)
         answers = LocalAnswers(
             self._reasons, self._reply_builder, questions, self._read_access, copy, state.samples, state.traffic
         )
@@ -136,7 +136,7 @@ def make_reply_builder(state: BrokerState) -> ReplyBuilder:
     return ReplyBuilder(
         state.copy,
         state.versions,
-        state.authorization,
+        state.authorizer_state,
         state.topic_ids,
         state.answer_settings,
         state.traffic,

@@ -141,16 +141,18 @@ class ApiVersionsReplies:
         if frame[4:6] == _UNSUPPORTED:
             version = 0
         reply, beyond = decode_start(ApiVersionsResponse, version, split_reply(frame, flexible=False))
-        known = reply.error_code == ErrorCode.NONE
+        succeeded = reply.error_code == ErrorCode.NONE
         versions = {v.api_key: (v.min_version, v.max_version) for v in reply.api_keys}
-        cut = self._cut(reply, versions, known)
+        cut = self._cut(reply, versions, succeeded)
         rest = frame[4:] if cut == reply else encode_reply_rest(cut, version) + beyond
-        return _CachedReply(versions if known else None, rest)
+        return _CachedReply(versions if succeeded else None, rest)
 
-    def _cut(self, reply: ApiVersionsResponse, versions: Versions, known: bool) -> ApiVersionsResponse:
-        """Returns the reply that clients get. `known`: whether the broker's reply has no error."""
-        added = self._versions.added_versions_for(versions) if known else {}
-        offered = offered_api_versions(reply, self._decoded, added, gateway=self._gateway, serve=known and self._serves)
+    def _cut(self, reply: ApiVersionsResponse, versions: Versions, succeeded: bool) -> ApiVersionsResponse:
+        """Returns the reply that clients get. `succeeded`: whether the broker's reply has no error."""
+        added = self._versions.added_versions_for(versions) if succeeded else {}
+        offered = offered_api_versions(
+            reply, self._decoded, added, gateway=self._gateway, serve=succeeded and self._serves
+        )
         return _group_coordinators_only(offered) if self._kip40 else offered
 
 

@@ -12,7 +12,7 @@ from group_sidecar.coordinator.answer_requirements import groups_of
 from group_sidecar.coordinator.wire import exchange_events
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import TrafficCounters
-from group_sidecar.proxy.broker.authorization import Authorization
+from group_sidecar.proxy.broker.authorizer_state import AuthorizerState
 from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.dataplane.outcomes import Forward, Pass, RequestOutcome
@@ -27,7 +27,7 @@ class BrokerQuestions:
     Args:
         copy: learns from the broker's answers.
         versions: the versions that the broker offers.
-        authorization: whether the broker may have an authorizer.
+        authorizer_state: whether the broker may have an authorizer.
         replies: handles the broker's answers.
         traffic: counts the questions that were translated.
     """
@@ -36,13 +36,13 @@ class BrokerQuestions:
         self,
         copy: CoordinatorCopy,
         versions: BrokerVersions,
-        authorization: Authorization,
+        authorizer_state: AuthorizerState,
         replies: ExchangeReplies,
         traffic: TrafficCounters,
     ) -> None:
         self._copy = copy
         self._versions = versions
-        self._authorization = authorization
+        self._authorizer_state = authorizer_state
         self._replies = replies
         self._traffic = traffic
 
@@ -60,14 +60,14 @@ class BrokerQuestions:
         """
         if self.is_translated(exchange):
             self._traffic.relayed(header.api_key)
-            steps = translate(exchange.request, exchange.version, self._versions, self._authorization)
+            steps = translate(exchange.request, exchange.version, self._versions, self._authorizer_state)
             return relay(steps, exchange, header, self._copy, self._replies, now)
         if exchange.request.KEY not in exchange_events.GROUP_API_KEYS:
             return Pass()
         manager = self._copy.manager
         if (
             isinstance(exchange.request, ListGroupsRequest)
-            and not self._authorization.may_have_authorizer
+            and not self._authorizer_state.may_have_authorizer
             and not manager.learns_from_listings
         ):
             return Pass()  # The copy learns nothing, and decoding a list of 100,000 groups takes 0.1 s.

@@ -16,12 +16,12 @@ from group_sidecar.proxy.broker.deferred_replies import DeferredReplyHandler
 from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
 from group_sidecar.proxy.broker.principals import UNAUTHENTICATED
 from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
-from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
+from group_sidecar.proxy.dataplane.framing import DEFER, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.held_request_budget import UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.dataplane.outcomes import (
     UNCHANGED,
     Classified,
-    CopiedRequest,
+    DeferredRequest,
     HangUp,
     HeldOrForwarded,
     Origin,
@@ -33,7 +33,7 @@ from group_sidecar.proxy.dataplane.outcomes import (
 from group_sidecar.proxy.handlers.api_table import ApiTable
 from group_sidecar.proxy.handlers.disconnect import Disconnector
 from group_sidecar.proxy.handlers.observer import CLOSED, PASSED_ON
-from group_sidecar.proxy.handlers.pending_exchange import PendingCopy
+from group_sidecar.proxy.handlers.pending_exchange import PendingDeferredRequest
 from group_sidecar.proxy.handlers.reply_builder import ReplyBuilder
 from group_sidecar.proxy.handlers.sasl import SASL_APIS
 from group_sidecar.proxy.runtime.garbage_collection import LONG_FRAME, CollectionPaused
@@ -99,8 +99,8 @@ class BrokerDispatcher(DeferredReplyHandler):
         if size > self._longest:
             if self._handlers[api_key].must_be_decoded(api_key, api_version):
                 return self._disconnector.close_for(CloseReason.REQUEST_TOO_LONG, api_key, f"a request of {size} bytes")
-        elif action is COPY and not judged:
-            return COPY
+        elif action is DEFER and not judged:
+            return DEFER
         elif action is not PASS:
             return HOLD
         return self._handlers[api_key].classify(api_key, api_version, size)
@@ -195,9 +195,9 @@ class BrokerDispatcher(DeferredReplyHandler):
     def _pending_reply(self, pending: Pending) -> PendingReply:
         """Returns the object that handles a reply.
 
-        For some requests the session keeps only a `CopiedRequest`, because the session does not know the handlers.
+        For some requests the session keeps only a `DeferredRequest`, because the session does not know the handlers.
         """
-        return PendingCopy(pending, self._exchange_replies) if type(pending) is CopiedRequest else pending
+        return PendingDeferredRequest(pending, self._exchange_replies) if type(pending) is DeferredRequest else pending
 
     def check_reply_size(self, api_key: int, size: int) -> FrameAction | HangUp:
         """See Dispatcher."""
@@ -208,8 +208,8 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def classify_reply(self, pending: Pending, size: int, now: float) -> FrameAction | HangUp:
         """See Dispatcher."""
-        if type(pending) is CopiedRequest and size <= self._longest:
-            return COPY
+        if type(pending) is DeferredRequest and size <= self._longest:
+            return DEFER
         replied = self._pending_reply(pending)
         action = replied.classify_reply(size, now)
         if isinstance(action, HangUp):
@@ -218,16 +218,16 @@ class BrokerDispatcher(DeferredReplyHandler):
 
     def reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> Reply:
         """See Dispatcher."""
-        if len(frame) > LONG_FRAME or (type(pending) is CopiedRequest and len(pending.frame) > LONG_FRAME):
+        if len(frame) > LONG_FRAME or (type(pending) is DeferredRequest and len(pending.frame) > LONG_FRAME):
             with CollectionPaused():
                 return self._handle_reply(pending, frame, origin, now)
         return self._handle_reply(pending, frame, origin, now)
 
     def _handle_reply(self, pending: Pending, frame: bytes, origin: Origin, now: float) -> Reply:
-        if type(pending) is CopiedRequest:
+        if type(pending) is DeferredRequest:
             if not self._access.principals.note_served(origin):
                 self._access.learn_anonymous_access(origin)
-            self._observer.observe_copied(pending, frame, now)
+            self._observer.observe_deferred(pending, frame, now)
             return UNCHANGED
         key = pending.api_key
         if key not in UNAUTHENTICATED and not self._access.principals.note_served(origin):

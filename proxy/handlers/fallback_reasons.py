@@ -1,4 +1,4 @@
-"""Decides whether a question about groups is left to the broker, and returns the reason.
+"""Returns the reason why the copy may not answer a question about groups, or None if the copy may answer.
 
 `FallbackReasons` combines the reasons that apply to all groups with those of the groups themselves
 (`coordinator.answer_requirements`).

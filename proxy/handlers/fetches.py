@@ -10,7 +10,7 @@ from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies, DeferredReplyHandler
 from group_sidecar.proxy.broker.tail_rewrite import has_tail
 from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
-from group_sidecar.proxy.dataplane.framing import COPY, PASS, PEEK, FrameAction
+from group_sidecar.proxy.dataplane.framing import DEFER, PASS, PEEK, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, HangUp, Origin, Pending, PendingReply, Reply
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
 from group_sidecar.proxy.handlers.observer import Observer
@@ -66,7 +66,7 @@ class Fetches(ApiHandler):
         if size <= EMPTY_FETCH_BYTES or now < self._inspection_due:
             return PASS
         self._inspection_due = now + FETCH_INSPECTION_INTERVAL
-        return COPY if size <= self.largest_whole else PEEK
+        return DEFER if size <= self.largest_whole else PEEK
 
     def is_inspected(self, size: int, now: float) -> bool:
         """Returns whether a rewritten reply is also decoded.

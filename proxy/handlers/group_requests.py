@@ -7,10 +7,10 @@ from group_sidecar.codecs.api_registry import APIS
 from group_sidecar.codecs.headers import decode_request_header
 from group_sidecar.codecs.schema import decode_start
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.proxy.dataplane.framing import COPY, HOLD, FrameAction
+from group_sidecar.proxy.dataplane.framing import DEFER, HOLD, FrameAction
 from group_sidecar.proxy.dataplane.outcomes import (
     AnswerInOrder,
-    CopiedRequest,
+    DeferredRequest,
     Forward,
     Origin,
     PendingReply,
@@ -66,8 +66,8 @@ class GroupRequests(_GroupHandler):
 
     def decide(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:
         """See ApiHandler."""
-        if self.action is COPY and not self._policies.policies_for(int.from_bytes(frame[:2], "big")):
-            return Forward(CopiedRequest(frame, origin, now))
+        if self.action is DEFER and not self._policies.policies_for(int.from_bytes(frame[:2], "big")):
+            return Forward(DeferredRequest(frame, origin, now))
         return super().decide(frame, version, origin, now)
 
     def decode(self, frame: bytes, version: int, origin: Origin, now: float) -> RequestOutcome:

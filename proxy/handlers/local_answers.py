@@ -1,7 +1,8 @@
-"""Decides whether a question about groups is answered from the copy or by the broker.
+"""Decides the route of a question about groups: an answer from the copy, or the way to the broker.
 
 A question that the copy may answer waits until all earlier requests of the connection have their replies. Then the
-question is checked again. `reply_builder` builds the answer. `broker_questions` leaves a question to the broker.
+question is checked again. `fallback_reasons` returns the reason why the copy may not answer. `reply_builder` builds the
+answer. `broker_questions` leaves a question to the broker.
 """
 
 from group_sidecar.codecs.api_registry import Api

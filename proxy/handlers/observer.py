@@ -1,7 +1,7 @@
 """Applies group requests and the broker's replies to the copy.
 
-The observer decodes copied requests, and turns replies into events. If a request or reply is not decoded, the observer
-notes it in the copy, and the group is in doubt.
+The observer decodes deferred requests, and turns replies into events. If a request or reply is not decoded, the
+observer notes it in the copy, and the group is in doubt.
 """
 
 import struct
@@ -33,7 +33,7 @@ from group_sidecar.proxy.broker.client_access import ClientAccess
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.topic_names import TopicNames
 from group_sidecar.proxy.config.limits_section import Limits
-from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Origin
+from group_sidecar.proxy.dataplane.outcomes import DeferredRequest, Origin
 from group_sidecar.proxy.handlers.broker_refusals import BrokerRefusals
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
 from group_sidecar.proxy.handlers.undecoded_writes import UndecodedWrite
@@ -131,13 +131,13 @@ class Observer:
             names=self._names,
         )
 
-    def decode_copied(self, copied: CopiedRequest) -> Exchange | UndecodedWrite | None:
+    def decode_deferred(self, deferred: DeferredRequest) -> Exchange | UndecodedWrite | None:
         """Decodes a request that was forwarded before.
 
         Returns its exchange. If the request cannot be decoded, returns its pending reply, or None if its reply does not
         matter.
         """
-        frame, origin, now = copied
+        frame, origin, now = deferred
         key, version, correlation = _unpack_start(frame)
         try:
             request, client_id = _decoded(frame, self._decode_limits.request(key))
@@ -170,13 +170,13 @@ class Observer:
             access.rights.grant(principal, granted_rights(exchange, reply), exchange.sent_at)
         return events
 
-    def observe_copied(self, copied: CopiedRequest, frame: bytes, now: float) -> None:
+    def observe_deferred(self, deferred: DeferredRequest, frame: bytes, now: float) -> None:
         """Decodes a request that was forwarded undecoded, and its reply `frame` without its length. Applies both."""
-        last = self._heartbeats.get(copied.origin.number)
-        if last is not None and last.repeats(copied.frame, frame):
-            self._copy.apply((last.event(self._copy.epoch(copied.at)),), now)
+        last = self._heartbeats.get(deferred.origin.number)
+        if last is not None and last.repeats(deferred.frame, frame):
+            self._copy.apply((last.event(self._copy.epoch(deferred.at)),), now)
             return
-        exchange = self.decode_copied(copied)
+        exchange = self.decode_deferred(deferred)
         if not isinstance(exchange, Exchange):
             if exchange is not None:
                 exchange.lost(now)
@@ -186,13 +186,13 @@ class Observer:
             response = APIS[key].response
             body = split_reply(frame, exchange.version >= response.HEADER_FLEXIBLE)
             reply, _ = decode_start(response, exchange.version, body, self._decode_limits.reply(key))
-            events = self.replied(exchange, reply, copied.origin, now)
+            events = self.replied(exchange, reply, deferred.origin, now)
         except Exception as error:  # noqa: BLE001  Whatever the error is, the client gets the reply.
             self.warn("reply", exchange.request.KEY, error)
             self.note_unreadable_reply(exchange, now)
             return
-        if exchange.request.KEY == _HEARTBEAT and len(events) == 1 and len(copied.frame) <= MAX_HEARTBEAT_BYTES:
-            self._heartbeats[copied.origin.number] = _Heartbeat.from_frames(copied.frame, frame, events[0])
+        if exchange.request.KEY == _HEARTBEAT and len(events) == 1 and len(deferred.frame) <= MAX_HEARTBEAT_BYTES:
+            self._heartbeats[deferred.origin.number] = _Heartbeat.from_frames(deferred.frame, frame, events[0])
 
     def observe_fetch(self, version: int, frame: bytes, now: float, *, truncated: bool) -> None:
         """Learns the ends of logs from a Fetch reply. Raises DecodeError if a whole reply cannot be decoded.
@@ -256,7 +256,7 @@ def _decoded(frame: bytes, max_elements: int) -> tuple[Struct, str]:
     """Returns a decoded request and its client id. Raises DecodeError if the request cannot be decoded."""
     key, version, _ = _unpack_start(frame)
     api = APIS[key]
-    assert api.request is not None  # Only Produce has no request schema, and Produce is never copied.
+    assert api.request is not None  # Only Produce has no request schema, and Produce is never deferred.
     header, body = decode_request_header(frame, api.flexible(version))
     return decode_start(api.request, version, body, max_elements)[0], header.client_id or ""
 

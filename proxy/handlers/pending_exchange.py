@@ -3,8 +3,8 @@
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.config.limits_section import Limits
-from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
-from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, CopiedRequest, HangUp, Origin, PendingReply, Reply
+from group_sidecar.proxy.dataplane.framing import DEFER, HOLD, PASS, FrameAction
+from group_sidecar.proxy.dataplane.outcomes import UNCHANGED, DeferredRequest, HangUp, Origin, PendingReply, Reply
 from group_sidecar.proxy.handlers.decode_limits import DecodeLimits
 from group_sidecar.proxy.handlers.observer import Observer
 from group_sidecar.proxy.handlers.reply_rewriter import ReplyRewriter, decode_reply
@@ -57,7 +57,7 @@ class PendingExchange(PendingReply):
         if size > self._replies.longest:
             self._replies.observer.note_unreadable_reply(self._exchange, now)
             return PASS
-        return HOLD if self._exchange.request.KEY in self._replies.rewriter.relocated_apis else COPY
+        return HOLD if self._exchange.request.KEY in self._replies.rewriter.relocated_apis else DEFER
 
     def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
         """See PendingReply."""
@@ -81,29 +81,29 @@ class PendingExchange(PendingReply):
         return self._replies.observer.max_reply_seconds(self._exchange)
 
 
-class PendingCopy(PendingReply):
-    """The pending reply of a `CopiedRequest`, whose request is not decoded yet.
+class PendingDeferredRequest(PendingReply):
+    """The pending reply of a `DeferredRequest`, whose request is not decoded yet.
 
-    The dispatcher passes nearly all replies to copied requests directly to `Observer.observe_copied`.
+    The dispatcher passes nearly all replies to deferred requests directly to `Observer.observe_deferred`.
     """
 
-    __slots__ = ("_copied", "_replies")
+    __slots__ = ("_deferred", "_replies")
 
-    def __init__(self, copied: CopiedRequest, replies: ExchangeReplies) -> None:
-        self._copied = copied
+    def __init__(self, deferred: DeferredRequest, replies: ExchangeReplies) -> None:
+        self._deferred = deferred
         self._replies = replies
 
     @property
     def api_key(self) -> int:
         """See PendingReply."""
-        return int.from_bytes(self._copied.frame[:2], "big")
+        return int.from_bytes(self._deferred.frame[:2], "big")
 
     def classify_reply(self, size: int, now: float) -> FrameAction:
         """See PendingReply."""
         if size <= self._replies.longest:
-            return COPY
+            return DEFER
         observer = self._replies.observer
-        decoded = observer.decode_copied(self._copied)
+        decoded = observer.decode_deferred(self._deferred)
         if isinstance(decoded, Exchange):
             observer.note_unreadable_reply(decoded, now)
         elif decoded is not None:
@@ -112,13 +112,13 @@ class PendingCopy(PendingReply):
 
     def reply(self, frame: bytes, origin: Origin, now: float) -> Reply:
         """See PendingReply."""
-        self._replies.observer.observe_copied(self._copied, frame, now)
+        self._replies.observer.observe_deferred(self._deferred, frame, now)
         return UNCHANGED
 
     def lost(self, now: float) -> None:
         """See PendingReply."""
         observer = self._replies.observer
-        decoded = observer.decode_copied(self._copied)
+        decoded = observer.decode_deferred(self._deferred)
         if isinstance(decoded, Exchange):
             observer.note_lost(decoded, now)
         elif decoded is not None:
@@ -126,4 +126,4 @@ class PendingCopy(PendingReply):
 
     def evict(self, reason: CloseReason) -> PendingReply | None:
         """See PendingReply. The request counts as undecoded."""
-        return self._replies.observer.note_undecoded(self.api_key, self._copied.frame)
+        return self._replies.observer.note_undecoded(self.api_key, self._deferred.frame)

@@ -28,7 +28,7 @@ from group_sidecar.coordinator.model.views import GroupView
 from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.answer_settings import AnswerSettings
-from group_sidecar.proxy.broker.authorization import Authorization
+from group_sidecar.proxy.broker.authorizer_state import AuthorizerState
 from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.existing_topic_ids import TopicIds
@@ -49,7 +49,7 @@ class ReplyBuilder:
     Args:
         copy: the copy of the broker's group coordinator.
         versions: the versions that the broker offers.
-        authorization: whether the broker may have an authorizer.
+        authorizer_state: whether the broker may have an authorizer.
         topic_ids: which topics the broker still has.
         settings: which hosts a reply contains.
         traffic: counts the answers from the cache, and the bytes of the cache.
@@ -60,7 +60,7 @@ class ReplyBuilder:
         self,
         copy: CoordinatorCopy,
         versions: BrokerVersions,
-        authorization: Authorization,
+        authorizer_state: AuthorizerState,
         topic_ids: TopicIds,
         settings: AnswerSettings,
         traffic: TrafficCounters,
@@ -68,7 +68,7 @@ class ReplyBuilder:
     ) -> None:
         self._copy = copy
         self._versions = versions
-        self._authorization = authorization
+        self._authorizer_state = authorizer_state
         self._topic_ids = topic_ids
         self._true_hosts = settings.true_hosts
         self._decode_limits = DecodeLimits(limits.inspected_elements)
@@ -136,7 +136,7 @@ class ReplyBuilder:
             return (self._topic_ids.revision, manager.default_assignor, manager.sends_error_messages, *changes)
         if isinstance(request, DescribeGroupsRequest):
             return (
-                self._authorization.may_have_authorizer,
+                self._authorizer_state.may_have_authorizer,
                 *(manager.changes_of(group)[0] for group in request.groups),
             )
         if isinstance(request, OffsetFetchRequest):
@@ -161,7 +161,7 @@ class ReplyBuilder:
                 version,
                 views,
                 true_hosts=self._true_hosts,
-                operations=operations(request, self._authorization) if added else group_replies.OPERATIONS_UNKNOWN,
+                operations=operations(request, self._authorizer_state) if added else group_replies.OPERATIONS_UNKNOWN,
                 empty=self._versions.includes_empty_groups(request.KEY, version),
             )
             return encode_reply_rest(described, version)

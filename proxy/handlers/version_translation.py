@@ -26,7 +26,7 @@ from group_sidecar.coordinator.answers import group_replies
 from group_sidecar.coordinator.answers.list_groups import matches_filters
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.wire.group_apis import STATES
-from group_sidecar.proxy.broker.authorization import Authorization
+from group_sidecar.proxy.broker.authorizer_state import AuthorizerState
 from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.group_queries import DESCRIBE_GROUPS_MAX_VERSION
 from group_sidecar.proxy.handlers.offset_fetch_translation import offset_fetch_error, translate_offsets
@@ -38,7 +38,7 @@ GROUPS_PER_DESCRIBE = 100
 """Maximum number of groups in one DescribeGroups request, because the metadata of members may be large."""
 
 
-def translate(request: Struct, version: int, versions: BrokerVersions, authorization: Authorization) -> Steps:
+def translate(request: Struct, version: int, versions: BrokerVersions, authorizer_state: AuthorizerState) -> Steps:
     """Returns the steps to answer a question in a version that the sidecar adds (`BrokerVersions.is_added_version`).
 
     If a reply of the broker cannot be decoded, the client gets COORDINATOR_NOT_AVAILABLE. The client then looks for the
@@ -53,7 +53,7 @@ def translate(request: Struct, version: int, versions: BrokerVersions, authoriza
             error_reply = DescribeGroupsResponse(
                 groups=tuple(group_replies.error_group(group, error) for group in request.groups)
             )
-            return (yield from _describe(request, version, versions, authorization))
+            return (yield from _describe(request, version, versions, authorizer_state))
         assert isinstance(request, OffsetFetchRequest)
         error_reply = offset_fetch_error(request, version, error)
         return (yield from translate_offsets(request, version, versions))
@@ -61,13 +61,13 @@ def translate(request: Struct, version: int, versions: BrokerVersions, authoriza
         return error_reply
 
 
-def operations(request: DescribeGroupsRequest, authorization: Authorization) -> int:
+def operations(request: DescribeGroupsRequest, authorizer_state: AuthorizerState) -> int:
     """Returns a group's authorized operations for a broker that does not report them.
 
     The result is all operations if the client asks for them and the broker has no authorizer, otherwise
     OPERATIONS_UNKNOWN.
     """
-    everything = request.include_authorized_operations and not authorization.may_have_authorizer
+    everything = request.include_authorized_operations and not authorizer_state.may_have_authorizer
     return group_replies.ALL_OPERATIONS if everything else group_replies.OPERATIONS_UNKNOWN
 
 
@@ -109,14 +109,14 @@ def _states(
 
 
 def _describe(
-    request: DescribeGroupsRequest, version: int, versions: BrokerVersions, authorization: Authorization
+    request: DescribeGroupsRequest, version: int, versions: BrokerVersions, authorizer_state: AuthorizerState
 ) -> Steps:
     broker_version = versions.request_version(DescribeGroupsRequest.KEY, version)
     has_operations = broker_version >= OPERATIONS_SINCE
     question = replace(request, include_authorized_operations=has_operations and request.include_authorized_operations)
     [reply] = yield [BrokerRequest(question, broker_version)]
     assert isinstance(reply, DescribeGroupsResponse)
-    allowed = group_replies.OPERATIONS_UNKNOWN if has_operations else operations(request, authorization)
+    allowed = group_replies.OPERATIONS_UNKNOWN if has_operations else operations(request, authorizer_state)
     described = {
         group.group_id: group_replies.with_authorized_operations(_described(group, version), allowed)
         for group in reply.groups

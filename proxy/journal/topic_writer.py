@@ -34,7 +34,7 @@ from group_sidecar.proxy.broker.broker_errors import (
 )
 from group_sidecar.proxy.broker.group_queries import Node
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
-from group_sidecar.proxy.broker.log_queries import leaders, log_starts
+from group_sidecar.proxy.broker.topic_log_queries import leaders, log_starts
 from group_sidecar.proxy.config.sections import Journal
 from group_sidecar.proxy.journal.idempotent_producer import (
     DENIED,

@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from group_sidecar.coordinator.model.facts import Fact
 from group_sidecar.metrics.array_lines import Line
 from group_sidecar.metrics.collector import JournalWriterHealth, ScrapeSources, count_groups, sidecar_families
-from group_sidecar.metrics.group_snapshot import newest_log_ends, walk
+from group_sidecar.metrics.group_snapshot import newest_log_bounds, walk
 from group_sidecar.metrics.journal_segments import JournalSegments
 from group_sidecar.metrics.record_builder import RecordBuilder
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
@@ -146,7 +146,7 @@ class JournalWriter:
         now, queued, since_others = epoch(), 0, 0
         drift = sources.drift()
         groups = walk(sources.managers(), now, sources.max_members, drift)
-        log_ends = newest_log_ends([manager.log_ends for manager in sources.managers()], drift)
+        log_ends = newest_log_bounds([manager.log_ends for manager in sources.managers()], drift)
         for line in self._record_builder.snapshot(groups, log_ends, sample, now + drift):
             if line is not None:
                 self._append(line)

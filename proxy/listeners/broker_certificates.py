@@ -15,8 +15,13 @@ from group_sidecar.policies.patterns import matcher
 from group_sidecar.proxy.config.listener_sections import UpstreamTls
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.dataplane.tls_endpoint import TlsState
-from group_sidecar.proxy.tls.contexts import ReloadingContext, earliest_expiry, upstream_context, upstream_files
 from group_sidecar.proxy.tls.handshake import handshake
+from group_sidecar.proxy.tls.reloading_contexts import (
+    ReloadingContext,
+    earliest_expiry,
+    upstream_context,
+    upstream_files,
+)
 
 
 class BrokerTls(NamedTuple):
@@ -64,12 +69,12 @@ class BrokerCertificate:
         Raises:
             HandshakeError: the handshake failed.
         """
-        context, name, load = self.context.current(), self._server_name or host, self.context.load
+        context, name, load_number = self.context.current(), self._server_name or host, self.context.load_number
         last = self._last_upstreams.get(name)
         session = last.session if last is not None and last.context is context else None  # Only of this context.
         state = await handshake(upstream, context, client_host, server_name=name, session=session)
         self._last_upstreams[name] = state.tls
-        return BrokerTls(state, load)
+        return BrokerTls(state, load_number)
 
 
 class BrokerCertificates:

@@ -1,7 +1,7 @@
 """The certificates of one listener, and which of them a client gets.
 
 Each certificate has a TLS context of its own, as in `broker_certificates`. A context has its own sessions, so a client
-never resumes a session that began under another certificate. `tls.contexts` reads changed files again.
+never resumes a session that began under another certificate. `tls.reloading_contexts` reads changed files again.
 """
 
 import ssl
@@ -10,7 +10,12 @@ from functools import partial
 from typing import TypeVar
 
 from group_sidecar.proxy.config.listener_sections import ListenerTls
-from group_sidecar.proxy.tls.contexts import ReloadingContext, earliest_expiry, listener_context, listener_files
+from group_sidecar.proxy.tls.reloading_contexts import (
+    ReloadingContext,
+    earliest_expiry,
+    listener_context,
+    listener_files,
+)
 
 _Certificate = TypeVar("_Certificate")
 

@@ -29,7 +29,7 @@ from group_sidecar.proxy.broker.broker_errors import BrokerRefused, LogUnusable,
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
-from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders, loading_partitions, log_starts
+from group_sidecar.proxy.broker.topic_log_queries import FetchPosition, fetch, leaders, loading_partitions, log_starts
 from group_sidecar.proxy.runtime.logging import log
 
 DISCOVER_SECONDS = 2.0
@@ -140,15 +140,15 @@ class PartitionReader:
         """Waits until there is a partition to load or to tail, or `discover_at` has changed."""
         await self._wakeup.wait()
 
-    async def lose(self, *, epochs_count: bool) -> None:
+    async def lose(self, *, epochs_suffice: bool) -> None:
         """Notes that the connection is gone.
 
         Reading a partition continues on the next connection if the leader epoch is still the same.
 
         Args:
-            epochs_count: whether an equal epoch is enough to continue. Otherwise all partitions are loaded again.
+            epochs_suffice: whether an equal epoch is enough to continue. Otherwise all partitions are loaded again.
         """
-        kept = {number: each for number, each in self._readings.items() if epochs_count and each.leader_epoch >= 0}
+        kept = {number: each for number, each in self._readings.items() if epochs_suffice and each.leader_epoch >= 0}
         self._readings = kept
         self._coordinators.learn({})
         self.read_counters.lags.clear()

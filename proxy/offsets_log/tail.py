@@ -231,7 +231,7 @@ class OffsetsTail:
             self._table.expected = False
             self._reader.stop_reading()
         else:
-            await self._reader.lose(epochs_count=expected)
+            await self._reader.lose(epochs_suffice=expected)
         is_new = self._attempts.enters_condition("denied" if denied else type(error).__name__)
         if not expected:
             raise error

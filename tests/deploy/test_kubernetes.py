@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from deploy.kubernetes.__main__ import TARGET, prometheus_rule
-from group_sidecar.proxy.config.model import Config, load_config
+from group_sidecar.proxy.config.loading import load_config
+from group_sidecar.proxy.config.model import Config
 from tests.certificates import Authority
 from tests.deploy.kubernetes_tools import NEWEST, OLDEST, Manifest, dangling, faults, kustomize
 from tests.deploy.pod import Pod

@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from group_sidecar.proxy.checks import offline
 from group_sidecar.proxy.checks.addresses import Resolution
 from group_sidecar.proxy.config.errors import section_of
-from group_sidecar.proxy.config.model import ENVIRONMENT, Config, ConfigError, load_config
+from group_sidecar.proxy.config.loading import ConfigError, load_config
+from group_sidecar.proxy.config.model import ENVIRONMENT, Config
 from tests.as_python import ROOT
 from tests.fuzzing.target import require
 

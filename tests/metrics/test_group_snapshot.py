@@ -13,8 +13,8 @@ from group_sidecar.metrics.group_snapshot import (
     PARTITIONS_PER_STEP,
     GroupWithOffsets,
     Position,
+    newest_log_bounds,
     newest_log_end_lookup,
-    newest_log_ends,
     walk,
 )
 from tests.metrics.metrics_world import CoordinatorCopy, commits, group, survey_of, visits_of
@@ -161,13 +161,13 @@ def test_latest_log_end_wins() -> None:
     for ends in ([early, late], [late, early]):
         assert newest_log_end_lookup(ends)(("t", 0)) == (3, 2.0)
         assert newest_log_end_lookup(ends)(("t", 9)) is None
-        assert sorted(newest_log_ends(ends)) == [(("t", 0), (3, 2.0)), (("t", 1), (1, 1.0)), (("t", 2), (2, 1.0))]
+        assert sorted(newest_log_bounds(ends)) == [(("t", 0), (3, 2.0)), (("t", 1), (1, 1.0)), (("t", 2), (2, 1.0))]
 
 
 def test_log_ends_may_change_during_iteration() -> None:
     """Iteration over log ends survives log ends that are removed or added meanwhile."""
     ends = {("t", number): (number, 1.0) for number in range(4)}
-    newest = newest_log_ends([ends])
+    newest = newest_log_bounds([ends])
     assert next(newest)[0] == ("t", 0)
     del ends["t", 1]
     ends["t", 9] = (9, 1.0)

@@ -28,7 +28,8 @@ from group_sidecar.proxy import sidecar as whole
 from group_sidecar.proxy.broker.broker_errors import BrokerClosed
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
-from group_sidecar.proxy.config.model import Config, ConfigError
+from group_sidecar.proxy.config.loading import ConfigError
+from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.dataplane.connections import ConnectionManager
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.listeners.ports import ListenError, listen, port_of

@@ -31,7 +31,7 @@ from typer.main import get_command
 from group_sidecar.proxy.cli import app
 from group_sidecar.proxy.commandline import healthcheck
 from group_sidecar.proxy.commandline.groups import groups_app
-from group_sidecar.proxy.config.model import load_config
+from group_sidecar.proxy.config.loading import load_config
 from group_sidecar.spark.cli import arguments
 from tests.scripts.documents import GENERATED, ROOT, blocks, pages, spans, text_of
 

@@ -6,7 +6,8 @@ from typing import Any
 import trio
 from structlog.testing import capture_logs
 
-from group_sidecar.proxy.config.model import ENVIRONMENT, Config, load_config
+from group_sidecar.proxy.config.loading import load_config
+from group_sidecar.proxy.config.model import ENVIRONMENT, Config
 from group_sidecar.proxy.config.reload import ConfigReloader
 from tests.surfaces.good_settings import FULL, LEAST
 from tests.surfaces.texts import as_json, empty_folder, environment, without_prose

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from group_sidecar.metrics.families import FAMILIES
 from group_sidecar.metrics.log_read_counters import LogReadCounters
-from group_sidecar.proxy.config.model import load_config
+from group_sidecar.proxy.config.loading import load_config
 from group_sidecar.proxy.sidecar_process import run_sidecar
 from tests.metrics.metrics_world import full_world
 from tests.surfaces.texts import as_json, empty_folder, environment

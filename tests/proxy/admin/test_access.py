@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from group_sidecar.coordinator.model.views import GroupState, GroupView
 from group_sidecar.proxy.admin.access import AccessGuard, host_of, is_loopback, offered_token
-from group_sidecar.proxy.config.model import ConfigError, load_config
+from group_sidecar.proxy.config.loading import ConfigError, load_config
 from group_sidecar.proxy.config.reload import ReloadOutcome
 from group_sidecar.proxy.config.sections import AdminAccess
 from tests.proxy.admin.served_app import Reply, admin, ask

@@ -18,7 +18,7 @@ from group_sidecar.proxy.admin.tls import admin_context, has_client_certificate
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.sections import AdminAccess
 from group_sidecar.proxy.listeners.ports import ListenError, listen
-from group_sidecar.proxy.tls.contexts import UnusableFileError
+from group_sidecar.proxy.tls.reloading_contexts import UnusableFileError
 from tests.proxy.admin.served_app import sources
 from tests.proxy.fakes import ANY_PORT
 

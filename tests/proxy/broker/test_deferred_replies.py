@@ -16,7 +16,7 @@ from group_sidecar.codecs.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from group_sidecar.coordinator.model.facts import ClientRefused, Fact, OffsetsCommitted
-from group_sidecar.proxy.broker import authorization, client_access, coordinator_copy
+from group_sidecar.proxy.broker import authorizer_state, client_access, coordinator_copy
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from tests.as_python import ROOT
 from tests.proxy.dataplane.playbook import (
@@ -96,7 +96,7 @@ def test_access_applies_deferred_replies_in_order(access: Callable[[BrokerState]
 
 GUARDED = {
     coordinator_copy: ("_manager",),
-    authorization: ("_rights",),
+    authorizer_state: ("_rights",),
     client_access: ("_principals", "_allows_anonymous"),
 }
 """The attributes that a deferred reply may change, by module. Each has a property of the same name."""

@@ -1,7 +1,5 @@
 """Tests single requests in each version of their API: how they are sent, and how the reply is decoded."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,12 +13,6 @@ from group_sidecar.codecs.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from group_sidecar.codecs.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from group_sidecar.codecs.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
 from group_sidecar.codecs.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -34,11 +26,9 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.proxy.broker import group_queries
 from group_sidecar.proxy.broker.broker_errors import BrokerRefused, UnsupportedApi
 from group_sidecar.proxy.broker.group_queries import Node
-from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
-from group_sidecar.proxy.runtime.addresses import Address
-from tests.proxy.scripted_broker import Answer, MemoryNetwork, ScriptedBroker
+from tests.proxy.broker.asking_client import asking
+from tests.proxy.scripted_broker import Answer, MemoryNetwork
 
-BROKER = Address("broker", 9092)
 NODE = Node(3, "elsewhere", 9093)
 
 
@@ -47,24 +37,6 @@ def network(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> MemoryNet
     network = MemoryNetwork(nursery)
     monkeypatch.setattr(trio, "open_tcp_stream", network.open_tcp_stream)
     return network
-
-
-@asynccontextmanager
-async def asking(
-    network: MemoryNetwork, answers: dict[type[Struct], Answer], **versions: int
-) -> AsyncIterator[tuple[KafkaClient, ScriptedBroker]]:
-    """Yields a client of a broker with these replies.
-
-    `versions`: the broker's one version of an API, by the API's name.
-    """
-    broker = ScriptedBroker(answers)
-    for kind in answers:
-        version = versions.get(kind.NAME.removesuffix("Request"))
-        if version is not None:
-            broker.versions[kind] = (version, version)
-    network.brokers[BROKER] = broker
-    async with connect(*BROKER) as client:
-        yield client, broker
 
 
 def topic(name: str, leaders: dict[int, int], error: int = 0) -> MetadataResponseTopic:
@@ -223,40 +195,3 @@ async def test_foreign_offsets_reply_raises(network: MemoryNetwork) -> None:
     async with asking(network, {OffsetFetchRequest: OffsetFetchResponse()}) as (client, _):
         with pytest.raises(DecodeError, match="groups: lacks the group asked for"):
             await group_queries.committed_offsets(client, "g")
-
-
-@pytest.mark.parametrize("version", ListOffsetsRequest.VERSIONS)
-async def test_log_ends_in_every_version(network: MemoryNetwork, version: int) -> None:
-    """Log ends are read in every ListOffsets version, without partitions that have an error."""
-
-    def end(index: int, offset: int, error: int = 0) -> ListOffsetsPartitionResponse:
-        if version == 0:
-            old = (offset,) if offset >= 0 else ()
-            return ListOffsetsPartitionResponse(partition_index=index, error_code=error, old_style_offsets=old)
-        return ListOffsetsPartitionResponse(partition_index=index, error_code=error, offset=offset)
-
-    answer = ListOffsetsResponse(
-        topics=(
-            ListOffsetsTopicResponse(name="t", partitions=(end(0, 5), end(1, -1))),
-            ListOffsetsTopicResponse(name="u", partitions=(end(0, 0), end(7, 9, error=6))),
-        )
-    )
-    async with asking(network, {ListOffsetsRequest: answer}, ListOffsets=version) as (client, broker):
-        found = await group_queries.log_ends(client, {("u", 7), ("t", 1), ("u", 0), ("t", 0)})
-    assert found == {("t", 0): 5, ("u", 0): 0}
-    request = broker.requests(ListOffsetsRequest)[0]
-    assert [(one.name, [(p.partition_index, p.timestamp) for p in one.partitions]) for one in request.topics] == [
-        ("t", [(0, -1), (1, -1)]),
-        ("u", [(0, -1), (7, -1)]),
-    ]
-    assert request.replica_id == -1
-
-
-async def test_many_log_ends_are_split(network: MemoryNetwork) -> None:
-    """The log ends of many partitions are requested in several requests."""
-    partitions = {("t", index) for index in range(group_queries.PARTITIONS_PER_REQUEST + 1)}
-    async with asking(network, {ListOffsetsRequest: ListOffsetsResponse(topics=())}) as (client, broker):
-        assert await group_queries.log_ends(client, partitions) == {}
-    requested = [request.topics[0].partitions for request in broker.requests(ListOffsetsRequest)]
-    assert [len(each) for each in requested] == [group_queries.PARTITIONS_PER_REQUEST, 1]
-    assert {("t", p.partition_index) for each in requested for p in each} == partitions

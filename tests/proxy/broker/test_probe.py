@@ -32,8 +32,8 @@ from group_sidecar.codecs.messages.metadata import (
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.views import TopicPartition
 from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, TlsFailed
-from group_sidecar.proxy.broker.group_queries import END_OF_LOG, PARTITIONS_PER_REQUEST, START_OF_LOG
 from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
+from group_sidecar.proxy.broker.log_bound_queries import END_OF_LOG, PARTITIONS_PER_REQUEST, START_OF_LOG
 from group_sidecar.proxy.broker.probe import (
     FRESH_SHARE_OF_ROUND,
     LONGEST_ROUND,

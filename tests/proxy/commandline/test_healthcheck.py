@@ -15,7 +15,7 @@ import yaml
 from group_sidecar.proxy.admin.http_server import serve_admin
 from group_sidecar.proxy.admin.tls import admin_context
 from group_sidecar.proxy.commandline import healthcheck
-from group_sidecar.proxy.config.model import load_config
+from group_sidecar.proxy.config.loading import load_config
 from group_sidecar.proxy.config.sections import AdminAccess
 from group_sidecar.proxy.listeners.ports import listen
 from group_sidecar.proxy.runtime.addresses import Address

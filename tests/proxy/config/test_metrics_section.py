@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from group_sidecar.proxy.config.model import ENVIRONMENT, Config, ConfigError, load_config
+from group_sidecar.proxy.config.loading import ConfigError, load_config
+from group_sidecar.proxy.config.model import ENVIRONMENT, Config
 from group_sidecar.proxy.config.page import page
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from group_sidecar.proxy.config.model import ConfigError, load_config
+from group_sidecar.proxy.config.loading import ConfigError, load_config
 from group_sidecar.proxy.config.own_connection import Sasl, Tls
 from group_sidecar.proxy.runtime.addresses import Address
 

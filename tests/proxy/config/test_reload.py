@@ -8,7 +8,8 @@ import structlog
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from group_sidecar.proxy.config.model import Config, ConfigError
+from group_sidecar.proxy.config.loading import ConfigError
+from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.config.reload import ConfigReloader, ReloadOutcome
 from tests.proxy.fakes import holds
 

@@ -156,7 +156,7 @@ class HoldingDispatcher(PassthroughDispatcher):
     """Holds all requests with a payload until their replies, and all replies until they are complete."""
 
     def classify(self, api_key: int, api_version: int, size: int) -> Any:
-        return FrameAction.COPY if size > 8 else None
+        return FrameAction.DEFER if size > 8 else None
 
     def classify_reply(self, note: Any, size: int, now: float) -> FrameAction:
         return FrameAction.HOLD

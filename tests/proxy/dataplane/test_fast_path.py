@@ -60,7 +60,7 @@ class Dispatcher(PassthroughDispatcher):
             return HangUp(CloseReason.MALFORMED_REQUEST)
         if api_key in (TAKEN, ANSWERED, INJECTED, SHAKEN):
             return FrameAction.HOLD
-        return {SHOWN: FrameAction.COPY, NOTED: "noted", FETCH: "fetching"}.get(api_key)
+        return {SHOWN: FrameAction.DEFER, NOTED: "noted", FETCH: "fetching"}.get(api_key)
 
     def release(self, origin: Origin) -> None:
         self.asked.append("release")
@@ -79,7 +79,7 @@ class Dispatcher(PassthroughDispatcher):
         self.asked.append(("classify_reply", note, size, now))
         if note == "fetching" and size > 1_000:
             return FrameAction.PEEK
-        return FrameAction.HOLD if note in ("noted", "taken") else FrameAction.COPY
+        return FrameAction.HOLD if note in ("noted", "taken") else FrameAction.DEFER
 
     def reply(self, note: Any, frame: bytes, origin: Origin, now: float) -> Reply:
         self.asked.append(("reply", note, frame, now))

@@ -283,7 +283,7 @@ class CopyingDispatcher(PassthroughDispatcher):
     """Has all requests kept until their replies."""
 
     def classify(self, api_key: int, api_version: int, size: int) -> Any:
-        return FrameAction.COPY
+        return FrameAction.DEFER
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def fetch(play: SessionDriver, correlation: int, chunks: Sequence[bytes] = ()) -
     return b"".join(to_client(play.upstream(chunk)) for chunk in chunks or [reply(correlation)])
 
 
-@pytest.mark.parametrize("look", [FrameAction.COPY, FrameAction.HOLD, FrameAction.PEEK])
+@pytest.mark.parametrize("look", [FrameAction.DEFER, FrameAction.HOLD, FrameAction.PEEK])
 def test_fetches_pass_after_an_inspection(look: FrameAction) -> None:
     """After an inspected Fetch reply, the connection's Fetch requests pass for FETCH_INSPECTION_SECONDS."""
     play = SessionDriver(dispatcher := ObservingDispatcher(look))
@@ -69,7 +69,7 @@ def test_uninspected_fetch_does_not_count() -> None:
 
 def test_pause_is_per_connection_and_fetch_only() -> None:
     """The pause after an inspected Fetch applies neither to other APIs nor to other connections."""
-    dispatcher = ObservingDispatcher(FrameAction.COPY)
+    dispatcher = ObservingDispatcher(FrameAction.DEFER)
     play, other = SessionDriver(dispatcher), SessionDriver(dispatcher)
     for correlation in range(3):
         fetch(play, correlation)
@@ -79,9 +79,9 @@ def test_pause_is_per_connection_and_fetch_only() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 9])
-def test_short_reply_is_copied_whole(size: int) -> None:
-    """The dispatcher gets a whole copy of a short reply, however the reply is cut."""
-    play = SessionDriver(dispatcher := ObservingDispatcher(FrameAction.COPY))
+def test_short_reply_is_deferred_whole(size: int) -> None:
+    """The dispatcher gets the whole bytes of a short reply, however the reply is cut."""
+    play = SessionDriver(dispatcher := ObservingDispatcher(FrameAction.DEFER))
     reply_frame = reply(7, b"partitions")
     assert fetch(play, 7, pieces(reply_frame, size)) == reply_frame
     assert dispatcher.seen == [("whole", reply_frame[4:])]

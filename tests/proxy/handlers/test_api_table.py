@@ -13,8 +13,8 @@ from group_sidecar.proxy.broker.answer_settings import LOCAL_APIS
 from group_sidecar.proxy.broker.authorization_cache import RULE_CHANGE_APIS
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.tail_rewrite import TAIL_APIS
-from group_sidecar.proxy.dataplane.framing import COPY, HOLD, PASS, FrameAction
-from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, HangUp, Origin, PendingReply
+from group_sidecar.proxy.dataplane.framing import DEFER, HOLD, PASS, FrameAction
+from group_sidecar.proxy.dataplane.outcomes import DeferredRequest, HangUp, Origin, PendingReply
 from group_sidecar.proxy.handlers.api_handler import ApiHandler
 from group_sidecar.proxy.handlers.api_table import DEFERRED_APIS, ApiTable, make_reply_builder
 from group_sidecar.proxy.handlers.disconnect import Disconnector
@@ -31,7 +31,7 @@ from tests.proxy.dataplane.playbook import EPOCH, access_of, broker_state, compl
 
 ORIGIN = Origin("10.0.0.1")
 ANYWHERE: tuple[tuple[frozenset[int], type[ApiHandler], FrameAction], ...] = (
-    (DEFERRED_APIS, GroupRequests, COPY),
+    (DEFERRED_APIS, GroupRequests, DEFER),
     (exchange_events.REQUEST_EVENT_KEYS, GroupRequests, HOLD),
     (LOCAL_APIS, GroupQuestions, HOLD),
     (exchange_events.GROUP_ONLY_KEYS, NamedGroupWrites, HOLD),
@@ -105,13 +105,13 @@ def test_judged_requests_are_decoded(policy: type[Policy]) -> None:
     assert {type(found[key]) for key in policy.judged_apis} == {GroupRequests}
 
 
-def test_lost_copied_request_marks_group() -> None:
-    """A copied commit that is lost before it is decoded marks its group as incomplete."""
+def test_lost_deferred_request_marks_group() -> None:
+    """A deferred commit that is lost before it is decoded marks its group as incomplete."""
     state = complete_state()
     dispatcher = new_dispatcher(state)
     commit = request(ApiKey.OFFSET_COMMIT, 1, version=2, body=b"\x00\x01g" + b"\xff")[4:]
     assert state.copy.manager.view("g", EPOCH).fallback_reason is None
-    dispatcher.gone([CopiedRequest(commit, ORIGIN, 0)], ORIGIN, 0)
+    dispatcher.gone([DeferredRequest(commit, ORIGIN, 0)], ORIGIN, 0)
     assert state.copy.manager.view("g", EPOCH).fallback_reason is not None
 
 

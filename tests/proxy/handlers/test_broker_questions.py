@@ -22,7 +22,7 @@ DESCRIBING = DescribeGroupsRequest(groups=("g",))
 def outcome_of(state: BrokerState, request: Struct, version: int = 0) -> RequestOutcome:
     """Returns the outcome of a question that the sidecar forwards."""
     replies = ApiTable(state, access_of(state), make_reply_builder(state), Disconnector()).replies
-    questions = BrokerQuestions(state.copy, state.versions, state.authorization, replies, state.traffic)
+    questions = BrokerQuestions(state.copy, state.versions, state.authorizer_state, replies, state.traffic)
     exchange = Exchange(request=request, version=version, token="1:1", client_id="", client_host="", sent_at=EPOCH)
     return questions.ask(exchange, RequestHeader(request.KEY, version, 1, "c"), 100.0)
 

@@ -12,7 +12,7 @@ from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.lost_requests import BYTES_AT_ONCE
-from group_sidecar.proxy.dataplane.outcomes import CopiedRequest, Origin
+from group_sidecar.proxy.dataplane.outcomes import DeferredRequest, Origin
 from group_sidecar.proxy.handlers import fallback_reasons as room
 from group_sidecar.proxy.handlers.fallback_reasons import FallbackReasons
 from tests.proxy.dataplane.playbook import EPOCH, access_of, complete_state, stable_group
@@ -31,7 +31,7 @@ def reason(state: BrokerState, request: Struct = DESCRIBING, version: int = 0) -
 
 def lose_requests(state: BrokerState) -> None:
     """Defers a lost request that is not applied yet."""
-    assert state.lost_requests.defer([CopiedRequest(bytes(BYTES_AT_ONCE + 1), ORIGIN, NOW)], NOW)
+    assert state.lost_requests.defer([DeferredRequest(bytes(BYTES_AT_ONCE + 1), ORIGIN, NOW)], NOW)
 
 
 CHANGES: dict[FallbackReason, Callable[[BrokerState], object]] = {

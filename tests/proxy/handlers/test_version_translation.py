@@ -71,7 +71,7 @@ def knowing(old: str, **settings: Any) -> BrokerState:
 
 def translated_reply(state: BrokerState, broker: OldBroker, request: Struct, version: int) -> Any:
     """Translates a request and lets the broker answer. Returns the reply as the client decodes it."""
-    steps = translate(request, version, state.versions, state.authorization)
+    steps = translate(request, version, state.versions, state.authorizer_state)
     try:
         requests = next(steps)
         while True:
@@ -351,7 +351,7 @@ def test_unreadable_reply_gets_error_15(old: str, key: int, version: int) -> Non
         FETCH: fetching(version, [("g", None), ("h", None)]),
     }
     state = knowing(old)
-    steps = translate(requests[ApiKey(key)], version, state.versions, state.authorization)
+    steps = translate(requests[ApiKey(key)], version, state.versions, state.authorizer_state)
     next(steps)
     with pytest.raises(StopIteration) as done:
         steps.throw(UnreadableReply())

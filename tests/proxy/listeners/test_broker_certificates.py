@@ -15,7 +15,7 @@ from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.config.listener_sections import UpstreamTls
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.listeners.broker_certificates import BrokerCertificates
-from group_sidecar.proxy.tls.contexts import UnusableFileError
+from group_sidecar.proxy.tls.reloading_contexts import UnusableFileError
 from tests.certificates import Authority, Certificate
 from tests.proxy.fakes import PassthroughDispatcher, RunningProxy, echo, read_frame, reply_frame, request_frame
 from tests.proxy.listeners.tls_shell import HOST, VERSIONS, Memory, over_tls, proxy

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters, TlsFailure, TlsSide
 from group_sidecar.proxy.listeners.handshakes import handshakes_of
-from group_sidecar.proxy.tls.contexts import UnusableFileError
+from group_sidecar.proxy.tls.reloading_contexts import UnusableFileError
 from tests.proxy.fakes import Behaviour, RunningProxy, echo, holds, read_to_end, request_frame
 from tests.proxy.listeners.tls_shell import (
     HOST,

@@ -13,7 +13,7 @@ import trio
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.config.listener_sections import ListenerTls
 from group_sidecar.proxy.listeners.listener_certificates import ListenerCertificates, certificate_for
-from group_sidecar.proxy.tls.contexts import UnusableFileError
+from group_sidecar.proxy.tls.reloading_contexts import UnusableFileError
 from tests.certificates import Authority, Certificate
 from tests.proxy.fakes import RunningProxy, read_frame, reply_frame, request_frame
 from tests.proxy.listeners.tls_shell import VERSIONS, Memory, proxy

@@ -19,7 +19,7 @@ from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest
 from group_sidecar.coordinator.log import follower
 from group_sidecar.coordinator.state.log_partitions import partition_for
-from group_sidecar.proxy.broker import log_queries
+from group_sidecar.proxy.broker import topic_log_queries
 from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerClosed
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.group_queries import Node
@@ -396,7 +396,7 @@ async def test_other_error_hides_no_changed_count(
         raise BrokerClosed("the broker closed the connection")
 
     async def find_leaders(client: KafkaClient, topic: str) -> tuple[dict[int, int], dict[int, Node]]:
-        found = await log_queries.leaders(client, topic)
+        found = await topic_log_queries.leaders(client, topic)
         if len(found[0]) == 3:
             has_changed.set()
             with trio.CancelScope(shield=True):  # The load fails first.

@@ -1,6 +1,7 @@
-"""Sends the requests that read ``__consumer_offsets``, in a version that the broker has.
+"""Sends the requests that read the log of one topic, in a version that the broker has.
 
-The requests find a topic's partitions, the partitions that this broker leads, their log starts, and their records.
+The topic is ``__consumer_offsets``, or a journal's topic. The requests find the topic's partitions, the partitions that
+this broker leads, their log starts, and their records.
 
 A broker answers ListOffsets, and Fetch up to v10, only for partitions that it leads. So the sidecar need not know the
 broker's node id, which Metadata may list under the sidecar's address.
@@ -25,8 +26,9 @@ from group_sidecar.codecs.messages.list_offsets import (
 )
 from group_sidecar.coordinator.state.log_partitions import partition_for
 from group_sidecar.proxy.broker.broker_errors import BrokerRefused
-from group_sidecar.proxy.broker.group_queries import START_OF_LOG, Node, metadata, nodes_of
+from group_sidecar.proxy.broker.group_queries import Node, metadata, nodes_of
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, KafkaClient
+from group_sidecar.proxy.broker.log_bound_queries import START_OF_LOG
 
 _LEADER_ONLY_UNTIL = 10  # Fetch (KIP-392): followers may answer later versions.
 _WHOLE_SINCE = 3  # Fetch (KIP-74): max_bytes limits the whole reply, but the first batch is never cut.

@@ -1,7 +1,7 @@
 """Finds environment variables that look like settings and are none.
 
-`model.load_config` refuses an unknown key after the prefix of the settings, which ends in two underscores. A name with
-one underscore there may belong to another program, so it only causes a warning.
+`loading.load_config` refuses an unknown key after the prefix of the settings, which ends in two underscores. A name
+with one underscore there may belong to another program, so it only causes a warning.
 """
 
 import re

@@ -14,10 +14,10 @@ from group_sidecar.proxy.config.listener_sections import ListenerTls
 from group_sidecar.proxy.config.own_connection import Tls
 from group_sidecar.proxy.runtime.log_throttle import LogThrottle
 from group_sidecar.proxy.runtime.logging import log
-from group_sidecar.proxy.tls.certificates import expires_at
+from group_sidecar.proxy.tls.certificate_expiry import expires_at
 from group_sidecar.proxy.tls.file_stamp import FileStamp, file_stamp
 
-_loads = count(1)
+_load_numbers = count(1)
 
 
 class UnusableFileError(Exception):
@@ -54,7 +54,7 @@ class ReloadingContext:
         certificate_file: which of these files has the context's certificate; None if the context has no certificate.
 
     Attributes:
-        load: the number of the current context in this process. A context with another number may have another
+        load_number: the number of the current context in this process. A context with another number may have another
             certificate.
         expires_at: when the certificate of the current context expires, in seconds since the epoch; None without a
             certificate, or if that is not known.
@@ -77,7 +77,7 @@ class ReloadingContext:
         self._log_throttle = LogThrottle()
         self._stamps: list[FileStamp] = []
         self._context, self.expires_at = self._made()
-        self.load = next(_loads)
+        self.load_number = next(_load_numbers)
         with suppress(OSError):  # If a file has vanished since `_made` read it, `current` reports this.
             self._stamps = self._file_stamps()
 
@@ -87,7 +87,7 @@ class ReloadingContext:
             stamps = self._file_stamps()
             if stamps != self._stamps:
                 (self._context, self.expires_at), self._stamps = self._made(), stamps
-                self.load = next(_loads)
+                self.load_number = next(_load_numbers)
                 log.info("certificates read again", context=self._name)
         except (OSError, UnusableFileError) as error:
             if times := self._log_throttle.due("tls"):

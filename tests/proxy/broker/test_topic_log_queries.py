@@ -12,7 +12,7 @@ from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataRequestTopic
 from group_sidecar.proxy.broker.broker_errors import BrokerRefused
 from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
-from group_sidecar.proxy.broker.log_queries import FetchPosition, fetch, leaders, log_starts
+from group_sidecar.proxy.broker.topic_log_queries import FetchPosition, fetch, leaders, log_starts
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.offsets_log.log_broker import THIS_NODE, TOPIC, LogBroker
 from tests.proxy.scripted_broker import MemoryNetwork

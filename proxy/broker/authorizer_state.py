@@ -1,6 +1,7 @@
-"""What one broker grants to its clients: whether it has an authorizer, and the rights that its replies have shown.
+"""Stores whether one broker has an authorizer, and the rights that the broker's replies have shown.
 
-`Authorization` applies the deferred replies before it gives access to the rights, because such a reply may change them.
+`ClientAccess.may_see` decides from this state what a client may see. `AuthorizerState` applies the deferred replies
+before it gives access to the rights, because such a reply may change them.
 """
 
 from group_sidecar.metrics.traffic_counters import TrafficCounters
@@ -9,8 +10,8 @@ from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
 from group_sidecar.proxy.config.model import Config
 
 
-class Authorization:
-    """The authorization of one broker, as far as it is known.
+class AuthorizerState:
+    """Whether one broker has an authorizer, and what it has granted, as far as it is known.
 
     Args:
         config: all settings.

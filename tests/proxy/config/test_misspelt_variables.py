@@ -3,7 +3,7 @@
 import pytest
 
 from group_sidecar.proxy.commandline import fleet, target
-from group_sidecar.proxy.config.environment import OTHER_VARIABLES, unused_variables
+from group_sidecar.proxy.config.misspelt_variables import OTHER_VARIABLES, unused_variables
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from group_sidecar.proxy.config.model import Config
-from group_sidecar.proxy.tls.certificates import OwnCertificates
+from group_sidecar.proxy.tls.certificate_expiry import OwnCertificates
 from tests.certificates import Authority
 
 BASE = {"sidecar_id": "a", "listen": "127.0.0.1:0", "upstream": "127.0.0.1:1", "admin": "127.0.0.1:0"}

@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from group_sidecar.proxy.config.listener_sections import ListenerTls
-from group_sidecar.proxy.tls.contexts import ReloadingContext, file_fault, listener_context
+from group_sidecar.proxy.tls.reloading_contexts import ReloadingContext, file_fault, listener_context
 from tests.certificates import Authority
 
 LAST = b"the last bytes of the server"
