@@ -18,6 +18,7 @@ from group_sidecar.codecs.messages.offset_commit import OffsetCommitRequest
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
 from tests.kafka.group_members import ClassicMember, ConsumerMember, commit, offsets_to_commit
+from tests.kafka.json_lines import json_lines
 from tests.kafka.processes import Address
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.topics import make_topic
@@ -125,9 +126,9 @@ def broker(tmp_path: Path) -> Iterator[KafkaBroker]:
         yield broker
 
 
-def reported_groups(sidecar_log: str) -> dict[str, list[str]]:
+def reported_groups(sidecar_log: Path) -> dict[str, list[str]]:
     """Returns the groups in the log's lines about commits and about members that bypassed the sidecar."""
-    lines = [json.loads(line) for line in sidecar_log.splitlines()]
+    lines = json_lines(sidecar_log)
     return {
         kind: [line["group"] for line in lines if line["event"].startswith(f"a {kind} bypassed the sidecar")]
         for kind in ("commit", "member")
@@ -166,6 +167,6 @@ def test_only_bypassing_clients_are_counted(broker: KafkaBroker, tmp_path: Path)
         [log_status] = json.loads(sidecar.get("/readyz")[1])["offsets_log"].values()
         bypassed = log_status["bypassed"]
         assert (bypassed["exclusive"], bypassed["members"]) == (False, 2)
-        reported = reported_groups(sidecar.process.log.read_text())
+        reported = reported_groups(sidecar.process.log)
     assert reported["commit"] == ["around-simple"]
     assert sorted(reported["member"]) == ["around-classic", "around-consumer"]

@@ -1,6 +1,5 @@
 """The hosts of members, with both settings of `answers.client_host`. Each client has its own host."""
 
-import json
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from tests.conformance.test_verification import ANSWERED, DISTRUSTED, VERIFIED
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
 from tests.kafka.group_members import ClassicMember, ConsumerMember, succeeded
+from tests.kafka.json_lines import json_lines
 from tests.kafka.processes import Address, free_addresses
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import ask
@@ -107,7 +107,7 @@ class Scene:
     def recorded(self) -> set[tuple[str, str]]:
         """Returns the client ids and hosts of both groups in the journal. Leaves out the groups of other tests."""
         files = sorted(self.journal.rglob("*.jsonl*"))
-        records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        records = [record for file in files for record in json_lines(file)]
         members = [
             each for each in records if each["kind"] == "member" and each["group"] in (self.classic, self.consumer)
         ]

@@ -1,6 +1,5 @@
 """The sidecar is replaced by its successor several times, while real clients produce and consume at full speed."""
 
-import json
 import secrets
 import threading
 import time
@@ -15,6 +14,7 @@ from tests.conformance.librdkafka import consumer, create_topic
 from tests.conformance.routes import Route, Run
 from tests.conformance.test_restart import PARTITIONS, SteadyProducer, values_by_partition
 from tests.kafka.broker import KafkaBroker
+from tests.kafka.json_lines import json_lines
 from tests.kafka.processes import GIVE_UP_SECONDS
 from tests.kafka.sidecar_process import SidecarProcess
 
@@ -106,7 +106,7 @@ def replaced(sidecar: SidecarProcess, clients: Clients) -> None:
 
 def events(sidecar: SidecarProcess) -> list[str]:
     """Returns the events in the log, in order."""
-    return [json.loads(line)["event"] for line in sidecar.process.log.read_text().splitlines()]
+    return [line["event"] for line in json_lines(sidecar.process.log)]
 
 
 @pytest.mark.parametrize(

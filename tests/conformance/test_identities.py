@@ -37,6 +37,7 @@ from tests.conformance.authorized_broker import (
 )
 from tests.conformance.test_authorizer import answers, questions
 from tests.kafka.broker import KafkaBroker
+from tests.kafka.json_lines import json_lines
 from tests.kafka.processes import GIVE_UP_SECONDS, Address, host_port
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
@@ -222,7 +223,7 @@ def test_refused_client_is_reported_with_its_principal(identified: Identified) -
     journal = sidecar.file.parent.with_name("journal")
 
     def recorded() -> bool:
-        lines = [json.loads(line) for file in journal.glob("*.jsonl") for line in file.read_text().splitlines()]
+        lines = [line for file in journal.glob("*.jsonl") for line in json_lines(file)]
         return principal in [line["principal"] for line in lines if line["kind"] == "refusal"]
 
     sidecar.process.wait_until(recorded)

@@ -1,6 +1,5 @@
 """The principals of members in all outputs. The members have different SASL users, but one host and one client id."""
 
-import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from tests.conformance.sasl_forms_broker import OTHER_PASSWORD, OTHER_USER, log_
 from tests.kafka.broker import SASL_USER, KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
 from tests.kafka.group_members import ClassicMember, ConsumerMember, succeeded
+from tests.kafka.json_lines import json_lines
 from tests.kafka.processes import free_addresses, host_port
 from tests.kafka.sidecar_process import SidecarProcess
 from tests.kafka.wire import Wire
@@ -69,8 +69,8 @@ class Scene:
 
     def recorded(self) -> set[tuple[str, str, str | None]]:
         """Returns member id, change and principal of all records about members."""
-        lines = [line for file in self.journal.rglob("*.jsonl*") for line in file.read_text().splitlines()]
-        records = [record for record in map(json.loads, lines) if record["kind"] == "member"]
+        lines = [line for file in self.journal.rglob("*.jsonl*") for line in json_lines(file)]
+        records = [record for record in lines if record["kind"] == "member"]
         return {(record["member_id"], record["change"], record["principal"]) for record in records}
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
 from tests.kafka.group_members import ClassicMember, succeeded
+from tests.kafka.json_lines import json_lines
 from tests.kafka.processes import free_addresses
 from tests.kafka.sidecar_process import SidecarProcess
 
@@ -27,8 +28,7 @@ def limited(limit: int, **further: Any) -> dict[str, Any]:
 
 def reloads(sidecar: SidecarProcess) -> list[dict[str, Any]]:
     """Returns the log lines about reloads."""
-    lines = map(json.loads, sidecar.process.log.read_text().splitlines())
-    return [line for line in lines if "reload" in line["event"]]
+    return [line for line in json_lines(sidecar.process.log) if "reload" in line["event"]]
 
 
 def by_signal(sidecar: SidecarProcess) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Groups exceed a limit that is set later. The sidecar removes members until each group fits. The rest continue."""
 
-import json
 import secrets
 import signal
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from group_sidecar.proxy.broker.shrink import GROUPS_A_SECOND
 from tests.kafka.broker import KafkaBroker
 from tests.kafka.dialect import Client, Dialect, until
 from tests.kafka.group_members import MINUTES, ClassicMember, succeeded
+from tests.kafka.json_lines import json_lines
 from tests.kafka.processes import free_addresses
 from tests.kafka.sidecar_process import SidecarProcess
 
@@ -111,8 +111,7 @@ def go_on(members: Sequence[ClassicMember]) -> None:
 
 def lines(sidecar: SidecarProcess, event: str) -> list[dict[str, Any]]:
     """Returns the log lines of this event."""
-    log = map(json.loads, sidecar.process.log.read_text().splitlines())
-    return [line for line in log if line["event"] == event]
+    return [line for line in json_lines(sidecar.process.log) if line["event"] == event]
 
 
 def wait_for(sidecar: SidecarProcess, event: str, count: int = 1) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """The image of the sidecar, built from the Dockerfile, and run in front of a real broker with a read-only root."""
 
 import errno
-import json
 import re
 import secrets
 import subprocess
@@ -18,6 +17,7 @@ from tests.conformance.librdkafka import consumer, create_topic, poll_until, pro
 from tests.conformance.routes import Route, Run
 from tests.deploy.images import Container, build, inspected, root_of, unavailable
 from tests.kafka.broker import KafkaBroker
+from tests.kafka.json_lines import json_lines
 from tests.kafka.sidecar_process import SidecarProcess
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -94,7 +94,7 @@ def test_group_through_image(
         assert (health.returncode, health.stdout) == (0, f"127.0.0.1:{sidecar.admin[1]}: live\n"), health.stderr
         assert sidecar.stop() == 0
     assert sorted(message.value() or b"" for message in seen) == [b"one", b"three", b"two"]
-    lines = [json.loads(line) for line in sidecar.process.log.read_text().splitlines()]
+    lines = json_lines(sidecar.process.log)
     [started] = [line for line in lines if line["event"] == "started"]
     assert started["small_frames"].startswith("compiled")
     assert lines[-1]["event"] == "stopped"

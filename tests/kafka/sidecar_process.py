@@ -15,6 +15,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from tests.kafka.json_lines import json_lines
 from tests.kafka.processes import GIVE_UP_SECONDS, Address, ChildProcess, free_addresses, host_port
 
 COMMAND = Path(sys.executable).with_name("group-sidecar")
@@ -98,8 +99,7 @@ class SidecarProcess:
 
     def _successors(self) -> list[int]:
         """Returns the process ids of all successors that have begun to serve clients, according to their log."""
-        lines = self.process.log.read_text().splitlines(keepends=True)
-        return [json.loads(line)["pid"] for line in lines if '"the successor serves clients"' in line and "\n" in line]
+        return [line["pid"] for line in json_lines(self.process.log) if line["event"] == "the successor serves clients"]
 
     def write(self, settings: dict[str, Any]) -> None:
         """Writes its configuration file again. The sidecar reads it at the next reload."""

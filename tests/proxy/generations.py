@@ -1,6 +1,5 @@
 """A sidecar process with its successors, and clients that connect meanwhile."""
 
-import json
 import os
 import signal
 import socket
@@ -20,6 +19,7 @@ from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest, Des
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.proxy.runtime.addresses import Address
+from tests.kafka.json_lines import json_lines
 from tests.kafka.processes import GIVE_UP_SECONDS, AdoptedProcess, ChildProcess, free_addresses, host_port
 from tests.kafka.sidecar_process import COMMAND
 from tests.proxy.fakes import request_frame
@@ -67,11 +67,7 @@ class Generations:
 
     def events(self, event: str) -> list[dict[str, Any]]:
         """Returns the lines of the log with this event. A line that is being written is left out."""
-        found = []
-        for line in self.first.log.read_text().splitlines():
-            with suppress(json.JSONDecodeError):
-                found.append(json.loads(line))
-        return [line for line in found if line["event"] == event]
+        return [line for line in json_lines(self.first.log) if line["event"] == event]
 
     def logged(self, event: str, times: int = 1) -> dict[str, Any]:
         """Waits until the log has `times` lines with this event. Returns the last one."""
