@@ -357,7 +357,7 @@ class ConsumerMemberSeen(Event):
     `may_change_group`: whether the broker may have written a record. `is_join`: whether the client asked to join.
     `principal`: the client's user as Kafka writes it; empty if it is not known. `content_hash`: a hash of the
     heartbeat's fields and its reply; None if the heartbeat joins, leaves or cannot change the group, or if its reply
-    changes the epoch.
+    changes the epoch. `heartbeat_seconds`: how often the broker expects heartbeats; 0 in the reply to a leave.
     """
 
     member_id: str
@@ -369,6 +369,7 @@ class ConsumerMemberSeen(Event):
     is_join: bool = False
     principal: str = ""
     content_hash: int | None = None
+    heartbeat_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

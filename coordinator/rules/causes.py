@@ -223,7 +223,9 @@ def departure_of_missing(group: Group, member: Member, now: float, static: Stati
         return Departure.FENCED, ""
     if (leave := group.roster.take_leave(member.member_id)) is not None:
         return Departure.REMOVED_BY_CLIENT if leave.by_admin else Departure.LEFT, leave.reason
-    silent = member.session_expired(now, group.leader_term.began_at) and silence_is_conclusive(group, member, now)
+    silent = group.roster.has_expired(member, now, group.leader_term.began_at) and silence_is_conclusive(
+        group, member, now
+    )
     return Departure.EXPIRED if silent else Departure.DROPPED, ""
 
 

@@ -10,7 +10,7 @@ from group_sidecar.coordinator.model.events import (
     ConsumerMemberSeen,
 )
 from group_sidecar.coordinator.model.facts import Departure, Fact
-from group_sidecar.coordinator.model.views import GroupState
+from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.rules.causes import cause_of_departure
 from group_sidecar.coordinator.rules.fact_builder import member_gone_facts, member_joined_facts
 from group_sidecar.coordinator.rules.membership import after_departure
@@ -39,22 +39,20 @@ def consumer_join_answered(group: Group, event: ConsumerJoinAnswered, now: float
 
 def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) -> list[Fact]:
     """Applies the heartbeat of a KIP-848 member that is alive, joins, or leaves. The log shows everything else."""
-    if event.is_join:
-        group.roster.forget_departure(event.member_id)
-        group.pending_joins.unlogged_members.add_joining(event.member_id, now, event.client_host, event.principal)
-        if event.instance_id and (old := group.roster.predecessor(event.instance_id, event.member_id)) is not None:
-            group.pending_joins.unlogged_members.add_leaving(old.member_id, now)
-    elif event.epoch == _LEAVE_EPOCH:
-        group.pending_joins.unlogged_members.add_leaving(event.member_id, now)
+    if event.heartbeat_seconds:
+        group.roster.note_heartbeat_interval(event.heartbeat_seconds)
+    _note_unlogged_members(group, event, now)
     # A librdkafka client without partitions repeats all fields in each heartbeat. If each repetition were a doubt, the
     # doubt might never end, because a Fetch of the log waits up to half a second for records.
     if event.may_change_group and not group.repeats_heartbeat(event.member_id, event.content_hash, now):
         group.doubt(max(event.sent_at, now))
     if group.consumer is not None or event.epoch == _LEAVE_STATIC_EPOCH:
         if (known := group.members.get(event.member_id)) is not None:
-            group.roster.recognise(known)
+            group.record_activity(known, event.sent_at)
             group.set_client(known, event.client_host, event.principal)
         return []  # The log shows the rest.
+    if group.kind is GroupKind.CLASSIC and event.sent_at < group.generation_at:
+        return []  # The broker has converted the group since the heartbeat was sent.
     group.lifecycle.become_consumer(event.epoch)
     if event.epoch == _LEAVE_EPOCH:
         return _consumer_member_left(group, event.member_id, now)
@@ -76,6 +74,17 @@ def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) ->
     group.roster.include(member)
     group.touch(now)
     return member_joined_facts(group, [member], now)
+
+
+def _note_unlogged_members(group: Group, event: ConsumerMemberSeen, now: float) -> None:
+    """Notes the member that joins or leaves with a heartbeat, and the static member that it replaces."""
+    if event.is_join:
+        group.roster.forget_departure(event.member_id)
+        group.pending_joins.unlogged_members.add_joining(event.member_id, now, event.client_host, event.principal)
+        if event.instance_id and (old := group.roster.predecessor(event.instance_id, event.member_id)) is not None:
+            group.pending_joins.unlogged_members.add_leaving(old.member_id, now)
+    elif event.epoch == _LEAVE_EPOCH:
+        group.pending_joins.unlogged_members.add_leaving(event.member_id, now)
 
 
 def _consumer_member_left(group: Group, member_id: str, now: float) -> list[Fact]:

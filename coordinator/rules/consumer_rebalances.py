@@ -8,14 +8,13 @@ assignment of that epoch.
 from collections.abc import Mapping
 
 from group_sidecar.coordinator.model.facts import (
-    Departure,
     Fact,
     RebalanceCause,
     RebalanceCompleted,
     RebalanceStarted,
 )
 from group_sidecar.coordinator.model.views import ConsumerGroupView, ConsumerMemberView, GroupKind, GroupState
-from group_sidecar.coordinator.rules.causes import cause_of_departure, departure_of_missing, silence_is_conclusive
+from group_sidecar.coordinator.rules.causes import cause_of_departure, departure_of_missing
 from group_sidecar.coordinator.rules.fact_builder import member_gone_facts, member_joined_facts, member_noticed_facts
 from group_sidecar.coordinator.rules.partition_moves import consumer_moves, consumer_owners
 from group_sidecar.coordinator.state.group import Group
@@ -59,8 +58,6 @@ def _membership_facts(group: Group, before: Mapping[str, Member], now: float) ->
     static = group.roster.static_members()
     for member in [before[each] for each in before.keys() - group.members.keys() - group.left_member_ids]:
         departure, reason = departure_of_missing(group, member, now, static)
-        if departure is Departure.DROPPED and silence_is_conclusive(group, member, now):
-            departure = Departure.EXPIRED  # A KIP-848 member sends no join or sync, so only its session can expire.
         facts += member_gone_facts(group, member, departure, now, reason)
         causes.append(cause_of_departure(member, departure, reason))
     group.roster.retain_left_ids(group.members)

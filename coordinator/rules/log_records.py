@@ -98,17 +98,23 @@ def _take_generation(group: Group, value: GroupMetadataValue, now: float, *, is_
         return []
     if not known or value.generation > group.generation:
         described = known and group.generation == UNKNOWN_GENERATION
-        facts = _adopt_with_facts(group, value, now) if is_live else _adopt_history(group, value, now)
+        facts = (
+            _adopt_with_facts(group, value, now, converted=converted) if is_live else _adopt_history(group, value, now)
+        )
         if described:
             group.doubt(now)  # A description by the broker may be newer than this record.
         if converted and value.members:
-            group.doubt(now)  # The broker rebalances a group that it converts (`convertToClassicGroup`).
+            group.doubt(now)  # Members may have joined the converted group already.
         return facts
     return _confirm(group, value, now)
 
 
-def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float) -> list[Fact]:
-    """Adopts a new generation. Returns the facts that follow from its differences to the previous generation."""
+def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float, *, converted: bool) -> list[Fact]:
+    """Adopts a new generation. Returns the facts that follow from its differences to the previous generation.
+
+    If the broker has converted a KIP-848 group, it begins the sessions of the remaining members and a rebalance
+    (`GroupMetadataManager.convertToClassicGroup`). Otherwise the record shows the end of a rebalance.
+    """
     facts = conclude_rebalance(group, now)
     save_owners(group)
     under_way, left_ids = group.rebalance, set(group.left_member_ids)
@@ -138,6 +144,10 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float) -> li
             )
         )
     group.rebalances.resume(under_way)
+    if converted:
+        group.roster.begin_sessions(now)
+        group.lifecycle.prepare_rebalance()
+        return facts
     return facts + complete_rebalance(group, now)
 
 
@@ -316,5 +326,6 @@ def _new_member(group: Group, member_view: ConsumerMemberView, now: float) -> Me
         client_id=member_view.client_id,
         true_host=true_host,
         principal=principal,
-        seen_at=FOREVER,
+        seen_at=now,
+        seen_on_wire=bool(true_host),
     )

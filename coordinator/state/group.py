@@ -445,7 +445,7 @@ class Group:
 
     def earliest_timeout(self, now: float) -> float:
         """Returns a time before which no timer of a member expires."""
-        return self.roster.earliest_timeout(self.changes, now)
+        return self.roster.earliest_timeout(self.changes, now, log_shows_sessions=self.consumer is not None)
 
     @property
     def needs_description(self) -> bool:

@@ -13,6 +13,8 @@ MIN_SESSION_TIMEOUT_MS, DEFAULT_SESSION_TIMEOUT_MS = 6_000, 45_000
 The shortest is the default of `group.min.session.timeout.ms`. The longest is the largest default of any client, that of
 Java since 3.0. The group is in doubt after the shortest timeout, and the member is overdue after the longest.
 """
+LOG_DELAY_SECONDS = 1.0
+"""The copy may learn from the log up to this many seconds later that a member is gone."""
 
 
 class Leave(NamedTuple):
@@ -186,6 +188,13 @@ class Member:
         """Whether the session must have expired. `began_at`: when the broker loaded the group and began sessions."""
         last_seen_at = max(self.seen_at, self.since, began_at)
         return now > last_seen_at + self.session_seconds
+
+    def missed_heartbeat(self, now: float, heartbeat_seconds: float) -> bool:
+        """Whether a KIP-848 member has missed a heartbeat. `heartbeat_seconds`: how often it has to send one.
+
+        A member whose session expires has missed several. A member that the broker removes for another reason has not.
+        """
+        return now > max(self.seen_at, self.since) + heartbeat_seconds + max(heartbeat_seconds, LOG_DELAY_SECONDS)
 
     @property
     def earliest_timeout(self) -> float:

@@ -27,6 +27,7 @@ class Roster:
             such an instance id is uncertain, because it may have taken over the identity of the fenced member.
         pending_leaves: leaves without a reply, by member id.
         may_have_unseen_static: whether the group may have static members that were not observed.
+        heartbeat_seconds: how often KIP-848 members send heartbeats; None if the broker has not said so.
     """
 
     def __init__(self, may_have_unseen_static: bool) -> None:
@@ -37,6 +38,7 @@ class Roster:
         self.contested = ContestedIds()
         self.pending_leaves: dict[str, Leave] = {}
         self.may_have_unseen_static = may_have_unseen_static
+        self.heartbeat_seconds: float | None = None
         self._earliest_timeout: tuple[int, float] = (-1, NEVER)
 
     # Members join.
@@ -183,9 +185,14 @@ class Roster:
         if member.seen_at < sent_at:
             member.seen_at = sent_at
 
-    def recognise(self, member: Member) -> None:
-        """Notes that a request of a member was seen, without resetting the member's session timer."""
-        member.seen_on_wire = True
+    def note_heartbeat_interval(self, seconds: float) -> None:
+        """Notes how often the broker expects heartbeats of KIP-848 members."""
+        self.heartbeat_seconds = seconds
+
+    def begin_sessions(self, now: float) -> None:
+        """Restarts the session timers of all members."""
+        for member in self.members.values():
+            member.seen_at = max(member.seen_at, now)
 
     def sync(self, member: Member, sent_at: float, stable_at: float) -> None:
         """Ends the sync deadline of a member that has synced.
@@ -202,17 +209,29 @@ class Roster:
         for each in self.members.values():
             each.assignment = assignments.get(each.member_id, b"")
 
-    def earliest_timeout(self, changes: int, now: float) -> float:
+    def earliest_timeout(self, changes: int, now: float, *, log_shows_sessions: bool = False) -> float:
         """Returns a time before which no timer of a member expires. `changes` is the number of the group's last change.
 
         The result is cached until the next change, because requests only move timers to later times.
+        `log_shows_sessions`: leave out members of unknown session timeout, because the log shows when they are gone.
         """
         if self._earliest_timeout[0] != changes or now > self._earliest_timeout[1]:
-            until = min((member.earliest_timeout for member in self.members.values()), default=FOREVER)
+            members = self.members.values()
+            timed = [each for each in members if not log_shows_sessions or each.session_timeout_ms is not None]
+            until = min((member.earliest_timeout for member in timed), default=FOREVER)
             self._earliest_timeout = changes, until
         return self._earliest_timeout[1]
 
     # Members leave.
+
+    def has_expired(self, member: Member, now: float, began_at: float) -> bool:
+        """Whether a member that the broker has removed was silent until its session ended.
+
+        The broker does not tell the session timeout of KIP-848 members. `began_at`: see `Member.session_expired`.
+        """
+        if member.session_timeout_ms is None and self.heartbeat_seconds is not None:
+            return member.missed_heartbeat(now, self.heartbeat_seconds)
+        return member.session_expired(now, began_at)
 
     def note_leave(self, member_id: str, leave: Leave) -> None:
         """Keeps a leave that was requested by the member or by another client, until the reply is seen."""

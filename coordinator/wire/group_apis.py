@@ -248,6 +248,7 @@ def consumer_heartbeat(
             is_join=request.member_epoch == 0,
             may_change_group=may_change_group,
             content_hash=_content_hash(exchange, request, reply) if may_change_group else None,
+            heartbeat_seconds=reply.heartbeat_interval_ms / 1000,
         )
     else:
         yield from error_events(

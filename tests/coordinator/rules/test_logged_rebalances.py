@@ -41,6 +41,7 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceCompleted,
     RebalanceStarted,
 )
+from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.rules.consumer_members import CONSUMER_SESSION_MS
 from tests.coordinator.log.test_follower import Reader
 from tests.coordinator.model_log import Entry
@@ -48,6 +49,8 @@ from tests.coordinator.sweeping import swept
 
 TOPIC = UUID(int=1)
 WHO: Any = {"client_id": "c", "client_host": "/h"}
+HEARTBEAT_SECONDS, SILENT_SECONDS = 5.0, 11.0
+"""How often KIP-848 members send heartbeats, and seconds of silence that show that a heartbeat was missed."""
 
 
 class Copy(Reader):
@@ -322,6 +325,7 @@ def beat(copy: Copy, name: str, epoch: int, *, joins: bool = False) -> list[Fact
         client_id=f"client-{name}",
         client_host="/h",
         is_join=joins,
+        heartbeat_seconds=HEARTBEAT_SECONDS,
     )
 
 
@@ -413,6 +417,7 @@ def test_consumer_member_expires(group: Group, heard: bool, exclusive: bool) -> 
     copy = Copy(exclusive=exclusive, load=group.write())
     if heard:
         beat(copy, "b", 5)
+        copy.now += SILENT_SECONDS
     facts = copy.log_says(*group.without("b").at(6).member("a", 0, 1).write())
     [gone], [completed] = of(facts, MemberGone), of(facts, RebalanceCompleted)
     assert gone.how is (Departure.EXPIRED if heard or exclusive else Departure.DROPPED), (
@@ -423,6 +428,60 @@ def test_consumer_member_expires(group: Group, heard: bool, exclusive: bool) -> 
     assert kinds(copy.log_says(*group.at(7).member("b").write()))[0] is MemberJoined, (
         "the member has joined again under its old id"
     )
+
+
+def test_fenced_consumer_member_has_not_expired(group: Group) -> None:
+    """A KIP-848 member that sends heartbeats and does not revoke its partitions in time is DROPPED, not EXPIRED."""
+    copy = Copy(load=group.write())
+    beat(copy, "b", 5)
+    copy.now += HEARTBEAT_SECONDS
+    facts = copy.log_says(*group.without("b").at(6).member("a", 0, 1).write())
+    [gone], [completed] = of(facts, MemberGone), of(facts, RebalanceCompleted)
+    assert (gone.how, completed.cause) == (Departure.DROPPED, RebalanceCause.UNKNOWN)
+
+
+@pytest.mark.parametrize("reply_first", [False, True])
+def test_new_consumer_member_expires(group: Group, reply_first: bool) -> None:
+    """A KIP-848 member that sends only its first heartbeat expires, whether the log or the reply shows it first."""
+    copy = Copy(load=group.write())
+    joined = group.at(6).member("c").write()
+    if reply_first:
+        beat(copy, "c", 6, joins=True)
+    copy.log_says(*joined)
+    if not reply_first:
+        beat(copy, "c", 6, joins=True)
+    copy.now += SILENT_SECONDS
+    [gone] = of(copy.log_says(*group.without("c").at(7).write()), MemberGone)
+    assert gone.how is Departure.EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [("expires", RebalanceCause.SESSION_EXPIRED), ("leaves", RebalanceCause.MEMBER_LEFT)],
+)
+def test_converted_group_rebalances_once(group: Group, how: str, cause: RebalanceCause) -> None:
+    """When the last KIP-848 member of a mixed group is gone, the broker converts the group and rebalances it. This is
+    one rebalance, which the remaining members' joins complete. Their sessions begin with the conversion.
+    """
+    copy = Copy(exclusive=True, load=group.write())
+    beat(copy, "a", 5)
+    sent_at = copy.now
+    if how == "leaves":
+        copy.wire_says(LeaveSent, members=(("a", None),), client_id="client-a", client_host="/h")
+    else:
+        copy.now += SILENT_SECONDS
+    facts = copy.log_says(*((key, None) for key, _ in group.write()), generation(6, b=(0, 1)))
+    [started] = of(facts, RebalanceStarted)
+    assert (started.cause, started.by.member_id, of(facts, RebalanceCompleted)) == (cause, "a", [])
+    late_reply = ConsumerMemberSeen(group_id="g", sent_at=sent_at, member_id="a", instance_id=None, epoch=-1, **WHO)
+    copy.manager.apply([late_reply], copy.now)
+    view = copy.manager.view("g", copy.now)
+    assert (view.kind, view.state) == (GroupKind.CLASSIC, GroupState.PREPARING_REBALANCE)
+    copy.now += 4
+    assert swept(copy.manager, copy.now) == []
+    copy.now += 2
+    [gone] = of(swept(copy.manager, copy.now), MemberGone)
+    assert (gone.member_id, gone.how) == ("b", Departure.EXPIRED)
 
 
 def test_unobserved_leaves_during_hand_over() -> None:
@@ -525,6 +584,7 @@ def test_second_cause_during_rebalance(group: Group) -> None:
     copy = Copy(load=group.write())
     beat(copy, "b", 5)
     copy.log_says(*group.at(6).member("c").member("a", 0, epoch=5).write())
+    copy.now += SILENT_SECONDS
     [_, started] = copy.log_says(*group.at(7).without("b").write())
     assert isinstance(started, RebalanceStarted)
     assert started.cause is RebalanceCause.SESSION_EXPIRED

@@ -474,7 +474,7 @@ def test_groups_are_listed(request_: ListGroupsRequest, error: int, tells: bool)
 def consumer_beat(error: int, member_id: str | None, epoch: int = 4) -> Sequence[AnyEvent]:
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="mine", member_epoch=3, instance_id="i")
     reply = ConsumerGroupHeartbeatResponse(
-        throttle_time_ms=0, error_code=error, member_id=member_id, member_epoch=epoch, heartbeat_interval_ms=1
+        throttle_time_ms=0, error_code=error, member_id=member_id, member_epoch=epoch, heartbeat_interval_ms=5000
     )
     return events_of(request, reply, 1)
 
@@ -483,7 +483,9 @@ def consumer_beat(error: int, member_id: str | None, epoch: int = 4) -> Sequence
 def test_consumer_heartbeat(given: str | None, member_id: str) -> None:
     """A consumer heartbeat reply makes a ConsumerMemberSeen event with the reply's id, or else the request's."""
     assert consumer_beat(0, given) == [
-        ConsumerMemberSeen(group_id="g", sent_at=SENT, member_id=member_id, instance_id="i", epoch=4, **WHO)
+        ConsumerMemberSeen(
+            group_id="g", sent_at=SENT, member_id=member_id, instance_id="i", epoch=4, heartbeat_seconds=5, **WHO
+        )
     ]
 
 

@@ -200,7 +200,7 @@ def test_unreadable_gateway_reply_closes(key: int, capsys: pytest.CaptureFixture
         assert line.upstream(reply_frame) == [Close(CloseReason.UNREADABLE)]
         assert state.traffic.decode_failures == {key: 1}
         output = capsys.readouterr().out
-        assert "a reply was not understood and its connection is closed" in output
+        assert "a reply was not understood, and its connection is closed" in output
         assert "passed on" not in output
 
 
