@@ -310,7 +310,10 @@ def _take_view(group: Group, view: ConsumerGroupView, now: float, *, is_live: bo
     joining_ids = before.keys() & {*group.pending_joins.unlogged_members.joining_ids(now)} - logged_members.keys()
     group.roster.follow_log({**logged_members, **{member_id: before[member_id] for member_id in joining_ids}})
     for logged in view.members:
-        group.members[logged.member_id].adopt_description(logged.client_id, logged.broker_host)
+        member = group.members[logged.member_id]
+        member.adopt_description(logged.client_id, logged.broker_host)
+        if not logged.classic:
+            member.forget_session_timeout()
     group.pending_joins.unlogged_members.reconcile_with_log(group.members)
     group.touch(now)
     return rebalance_facts(group, before, old, now) if is_live else []

@@ -158,6 +158,10 @@ class Member:
         """Sets the assignment."""
         self.assignment = assignment
 
+    def forget_session_timeout(self) -> None:
+        """Forgets the session timeout that was assumed for a KIP-848 member, because the log shows when it is gone."""
+        self.session_timeout_ms = None
+
     def learn_metadata(self, protocol: str, metadata: bytes) -> None:
         """Sets the metadata for a protocol, as a record or a description of the generation contains it."""
         self.protocols[protocol] = metadata

@@ -455,6 +455,16 @@ def test_new_consumer_member_expires(group: Group, reply_first: bool) -> None:
     assert gone.how is Departure.EXPIRED
 
 
+def test_first_consumer_member_expires() -> None:
+    """The member whose heartbeat has shown the group before the log expires as the other members do."""
+    copy = Copy()
+    beat(copy, "a", 1, joins=True)
+    copy.log_says(*(group := Group().at(1).member("a", 0).member("b", 1)).write())
+    copy.now += SILENT_SECONDS
+    [gone] = of(copy.log_says(*group.without("a").at(2).write()), MemberGone)
+    assert gone.how is Departure.EXPIRED
+
+
 @pytest.mark.parametrize(
     ("how", "cause"),
     [("expires", RebalanceCause.SESSION_EXPIRED), ("leaves", RebalanceCause.MEMBER_LEFT)],
