@@ -1,6 +1,6 @@
 """The fleet pipeline, which aggregates the records of all sidecars. Only this package imports pyspark.
 
-- `cli`, `jobs`: the command line, and the work of its subcommands
+- `cli`, `command_arguments`, `jobs`: the command line, its arguments, and the work of its subcommands
 - `environment`, `spark_session`: check for PySpark and Java, and configure the Spark session
 - `line_sources`, `line_parsing`, `array_lines`: read lines, and turn each into records or put it into quarantine
 - `conditions`: combines conditions about a row

@@ -25,7 +25,8 @@ from group_sidecar.metrics.journal_segments import JournalSegments
 from group_sidecar.metrics.record_builder import RecordBuilder
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.spark import cli as fleet_job
-from group_sidecar.spark.cli import arguments, main
+from group_sidecar.spark.cli import main
+from group_sidecar.spark.command_arguments import arguments
 from group_sidecar.spark.environment import java_missing, pyspark_missing
 from group_sidecar.spark.store import Store
 from tests.kafka.processes import ChildProcess

@@ -14,7 +14,7 @@ from group_sidecar.proxy.commandline import healthcheck
 from group_sidecar.proxy.commandline.fleet import PROGRAM, PROGRAM_VARIABLE
 from group_sidecar.proxy.commandline.groups import groups_app
 from group_sidecar.proxy.commandline.target import CA_FILE, COMMAND_CONFIG, TARGET_VARIABLES, TOKEN, TOKEN_FILE
-from group_sidecar.spark.cli import (
+from group_sidecar.spark.command_arguments import (
     EXIT_FAILED,
     EXIT_REQUIREMENT_MISSING,
     EXIT_STORE_LOCKED,
