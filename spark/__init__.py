@@ -8,7 +8,9 @@
 - `ingest`, `stream`, `progress`: write one batch to the store, run the stream of batches, and report its health
 - `requeue`: judges lines in quarantine again
 - `store`, `batch_store`, `write_attempts`, `lease`, `segment_ledger`, `filesystem`: the tables on disk
-- `missed_segments`: finds segments that a stream did not read, and sidecars with the same id
+- `journal_files`: finds files of the journals that need attention
+- `missed_segments`: ingests segments that a stream did not read, and finds sidecars with the same id
+- `doctor`, `doctor_checks`, `doctor_output`: what an operator must do: the findings about a store, and their output
 - `tables`, `queries/`: the tables, and the queries that fill them
 - `summaries`, `summary_queries`: the summaries of the tables, and the queries that fill them
 - `output`, `report/`: the output for people

@@ -6,6 +6,7 @@
     python -m group_sidecar.spark replay --input DIR --output DIR --from T --to T
     python -m group_sidecar.spark requeue --output DIR [--fault FAULT ...] [--from T] [--to T]
     python -m group_sidecar.spark report --tables DIR --output FILE.html
+    python -m group_sidecar.spark doctor --output DIR [--input DIR] [--from T] [--to T] [--json]
     spark-submit spark/cli.py run --input URL --output URL ...
 
 Results go to standard output. The numbers of records and of quarantined lines, and a line for each batch of a stream,
@@ -24,13 +25,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark import jobs
 from group_sidecar.spark.command_arguments import (
+    EXIT_DONE,
     EXIT_FAILED,
+    EXIT_FINDINGS,
     EXIT_REQUIREMENT_MISSING,
     EXIT_STORE_LOCKED,
     EXIT_USAGE,
     KAFKA,
     arguments,
 )
+from group_sidecar.spark.doctor import DoctorOptions
 from group_sidecar.spark.environment import java_missing
 from group_sidecar.spark.filesystem import HOUR, FolderError
 from group_sidecar.spark.lease import LeaseLostError, LeaseTakenError
@@ -43,7 +47,7 @@ from group_sidecar.spark.write_attempts import RowCountError
 SMALL_INPUT_BYTES = 64 << 20
 """For inputs below this size, Spark is configured to start quickly, because optimised compilation does not pay off."""
 SMALL_STORE_BYTES = 4 << 20
-"""The same limit for `requeue`, which reads the store. Compressed Parquet is much smaller than the journals."""
+"""The same limit for `requeue` and `doctor`. Compressed Parquet is much smaller than the journals."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"Spark did not start: {str(error).splitlines()[0]}\n")
         return EXIT_REQUIREMENT_MISSING
     try:
-        _ACTIONS[options.command](spark, options)
+        return _ACTIONS[options.command](spark, options)
     except StoreError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE
@@ -79,13 +83,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     finally:
         spark.stop()
-    return 0
 
 
 def _session(options: argparse.Namespace) -> SparkSession:
     if options.command == "report":
         return session(options.master, jars=options.jars)
-    if options.command == "requeue":
+    if options.command in ("requeue", "doctor"):
         small = _is_small(Path(options.output), "*.parquet", SMALL_STORE_BYTES)
         return session(options.master, small=small, jars=options.jars)
     kafka = options.input.startswith(KAFKA)
@@ -109,7 +112,7 @@ def _source(options: argparse.Namespace) -> jobs.Source:
     return KafkaTopic.from_url(options.input, options.command_config, fail_on_data_loss=options.fail_on_data_loss)
 
 
-def _run(spark: SparkSession, options: argparse.Namespace) -> None:
+def _run(spark: SparkSession, options: argparse.Namespace) -> int:
     wanted = options.show or options.json or options.output is None
     running = jobs.RunOptions(
         source=_source(options),
@@ -124,15 +127,17 @@ def _run(spark: SparkSession, options: argparse.Namespace) -> None:
         limit=options.limit,
     )
     jobs.run(spark, running)
+    return EXIT_DONE
 
 
-def _replay(spark: SparkSession, options: argparse.Namespace) -> None:
+def _replay(spark: SparkSession, options: argparse.Namespace) -> int:
     since = options.since.replace(minute=0, second=0, microsecond=0)
     until = (options.until + HOUR - timedelta(microseconds=1)).replace(minute=0, second=0, microsecond=0)
     jobs.run_replay(spark, _source(options), options.output, since, until)
+    return EXIT_DONE
 
 
-def _requeue(spark: SparkSession, options: argparse.Namespace) -> None:
+def _requeue(spark: SparkSession, options: argparse.Namespace) -> int:
     faults = tuple(options.faults or CURABLE)
     requeued = jobs.RequeueOptions(
         output=options.output,
@@ -142,9 +147,10 @@ def _requeue(spark: SparkSession, options: argparse.Namespace) -> None:
         retention=options.retention,
     )
     jobs.run_requeue(spark, requeued)
+    return EXIT_DONE
 
 
-def _report(spark: SparkSession, options: argparse.Namespace) -> None:
+def _report(spark: SparkSession, options: argparse.Namespace) -> int:
     from group_sidecar.spark.report import write_report
 
     store = Store.opened(spark, options.tables)
@@ -153,17 +159,32 @@ def _report(spark: SparkSession, options: argparse.Namespace) -> None:
         return store.read(table, options.since, options.until)
 
     write_report(read, options.output, title=options.title, since=options.since, until=options.until)
+    return EXIT_DONE
 
 
-_ACTIONS = {"run": _run, "replay": _replay, "requeue": _requeue, "report": _report}
-"""What each subcommand does."""
+def _doctor(spark: SparkSession, options: argparse.Namespace) -> int:
+    examined = DoctorOptions(
+        output=options.output,
+        journals=options.input,
+        since=options.since,
+        until=options.until,
+        json=options.json,
+        limit=options.limit,
+    )
+    return EXIT_FINDINGS if jobs.run_doctor(spark, examined) else EXIT_DONE
+
+
+_ACTIONS = {"run": _run, "replay": _replay, "requeue": _requeue, "report": _report, "doctor": _doctor}
+"""What each subcommand does. Each function returns the exit status."""
 
 
 def _argument_error(error: AnalysisException, options: argparse.Namespace) -> str | None:
     """Returns the fault of the arguments in one line, or None if the error has another cause."""
     condition = error.getCondition()
     if condition == "PATH_NOT_FOUND":
-        return f"there is no {options.input}"
+        if options.command in ("run", "replay"):
+            return f"there is no {options.input}"
+        return f"there is no {(error.getMessageParameters() or {}).get('path')}"
     if condition == "KAFKA_DATA_SOURCE_NOT_ENABLED":
         return f"Spark lacks its Kafka connector: give {KAFKA_CONNECTOR} by --packages of spark-submit, or --jars"
     return None

@@ -15,17 +15,19 @@ from group_sidecar.spark.requeue import CURABLE
 from group_sidecar.spark.store import PARQUET
 from group_sidecar.spark.summaries import SUMMARIES
 
+EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_REQUIREMENT_MISSING = 3
 EXIT_STORE_LOCKED = 4
+EXIT_FINDINGS = 5
 KAFKA = "kafka://"
 
 _DURATION = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _EPILOG = (
     "Exit status: 0 done, 1 a batch failed, 2 wrong argument or no such input, 3 PySpark or Java is missing, "
-    "4 another process writes to the tables."
+    "4 another process writes to the tables, 5 doctor has findings."
 )
 
 
@@ -42,10 +44,12 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     help_text = "take quarantined lines that are records now, after an upgrade"
     _add_requeue(commands.add_parser("requeue", help=help_text, epilog=_EPILOG))
     _add_report(commands.add_parser("report", help="write an HTML report of tables", epilog=_EPILOG))
+    help_text = "check sidecars, quarantine and journals, and print what to do"
+    _add_doctor(commands.add_parser("doctor", help=help_text, epilog=_EPILOG))
     options = parser.parse_args(argv)
     if options.command == "run":
         _check_run(parser, options)
-    elif options.command in ("replay", "requeue") and _is_empty(options.since, options.until):
+    elif options.command in ("replay", "requeue", "doctor") and _is_empty(options.since, options.until):
         parser.error("--from is not before --to")
     return options
 
@@ -110,6 +114,22 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     _add_spark(parser)
 
 
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--output", type=_existing_path, required=True, metavar="DIR", help="folder or URL of the tables"
+    )
+    text = "also check the files of this folder or URL with segments, named exactly as for run"
+    parser.add_argument("--input", type=_journals, metavar="FROM", help=text)
+    text = "ISO 8601, UTC (24 hours before the end)"
+    parser.add_argument("--from", dest="since", type=_moment, metavar="TIME", help=text)
+    text = "ISO 8601, UTC (the newest record)"
+    parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help=text)
+    parser.add_argument("--json", action="store_true", help="print each row as a JSON object on a line of its own")
+    text = "rows to print of the sidecars, and of each check (100)"
+    parser.add_argument("--limit", type=_positive, default=100, metavar="N", help=text)
+    _add_spark(parser)
+
+
 def _add_input(parser: argparse.ArgumentParser) -> None:
     text = "folder or URL with sealed segments, at any depth; or kafka://HOST:PORT/TOPIC"
     parser.add_argument("--input", required=True, type=_input, metavar="FROM", help=text)
@@ -146,6 +166,12 @@ def _input(text: str) -> str:
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
         return text
+    return _existing_path(text)
+
+
+def _journals(text: str) -> str:
+    if text.startswith(KAFKA):
+        raise argparse.ArgumentTypeError(f"{text} is a topic: without --input, doctor checks the store alone")
     return _existing_path(text)
 
 

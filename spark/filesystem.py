@@ -51,6 +51,9 @@ class Folders:
     Args:
         spark: the session.
         root: a path or a URL. A path belongs to Spark's default file system.
+
+    Raises:
+        FolderError: Spark does not support the URL's file system, or cannot reach it.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -58,7 +61,8 @@ class Folders:
         self._new_path: Any = jvm.org.apache.hadoop.fs.Path
         configuration: Any = spark._jsc.hadoopConfiguration()
         path = self._new_path(root)
-        self._system: Any = path.getFileSystem(configuration)
+        with _as_folder_error(f"cannot open {root}"):
+            self._system: Any = path.getFileSystem(configuration)
         self.root = str(self._system.makeQualified(path).toString())
         self._local = self.root.startswith("file:")
         # Other processes read small files while they are overwritten, so small files have no separate checksum files.

@@ -17,6 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark import line_sources
+from group_sidecar.spark.doctor import DoctorOptions, examine
+from group_sidecar.spark.doctor_output import show_examination, show_examination_json
 from group_sidecar.spark.filesystem import Folders
 from group_sidecar.spark.ingest import IngestResult, compute_tables, replay
 from group_sidecar.spark.lease import hold_lease
@@ -145,6 +147,22 @@ def run_requeue(spark: SparkSession, options: RequeueOptions) -> None:
         _log("warning: lines of a batch that was interrupted are left out: the next run judges them again")
     stay = done.judged - done.taken
     _log(f"{done.judged} lines judged again: {done.taken} are records now, {stay} stay in quarantine")
+
+
+def run_doctor(spark: SparkSession, options: DoctorOptions) -> bool:
+    """Examines a store, and prints the result. Returns whether there is a finding.
+
+    Raises:
+        StoreError: there is no store.
+        AnalysisException: the folder with the segments does not exist.
+        FolderError: the file system does not respond.
+    """
+    found = examine(spark, options)
+    if options.json:
+        show_examination_json(found)
+    else:
+        show_examination(found)
+    return bool(found.findings)
 
 
 def _recover(store: Store) -> None:

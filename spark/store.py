@@ -38,6 +38,8 @@ PARQUET = "parquet"
 ICEBERG = "iceberg"
 QUARANTINE = "quarantine"
 CHECKPOINT = "checkpoint"
+_COMMITS = f"{CHECKPOINT}/commits"
+"""Spark's files of completed batches, each named by the number of its batch."""
 CLOSED_AFTER = timedelta(hours=2)
 """An hour is compacted at the earliest this long after its end. The next compaction also merges records that arrive
 later."""
@@ -150,6 +152,16 @@ class Store:
         """
         return self._attempts.recover(compute_tables)
 
+    def unfinished_attempts(self) -> list[str]:
+        """Returns the sorted names of the write attempts that are in progress, or whose process has died."""
+        return self._attempts.unfinished()
+
+    def last_batch_at(self) -> datetime | None:
+        """Returns when the last batch of a run or stream was completed; None if there is none or it is not known."""
+        number = self._last_batch()
+        at = None if number < 0 else self._folders.modified_at(f"{_COMMITS}/{number}")
+        return None if at is None else datetime.fromtimestamp(at, UTC)
+
     def quarantine_folders(
         self, since: datetime | None = None, until: datetime | None = None
     ) -> tuple[list[str], list[str]]:
@@ -158,8 +170,7 @@ class Store:
         Returns:
             The folders of batches that are done, and those of the batch that the next run repeats.
         """
-        numbers = (int(name) for name in self._folders.children(f"{CHECKPOINT}/commits") if name.isdigit())
-        return self._quarantine.folders_of(self._folders.hours(QUARANTINE, since, until), max(numbers, default=-1))
+        return self._quarantine.folders_of(self._folders.hours(QUARANTINE, since, until), self._last_batch())
 
     def quarantined(self, folders: Sequence[str]) -> DataFrame:
         """Returns the lines of folders of the quarantine, each with its `folder` and its `folder_hour`."""
@@ -262,6 +273,10 @@ class Store:
                 self._spark.sql(f"DELETE FROM {self._sql_name(table)} WHERE day < DATE '{day:%Y-%m-%d}'")
         return len(dropped)
 
+    def _last_batch(self) -> int:
+        """Returns the number of the last batch that a run or stream has completed; -1 if there is none."""
+        return max((int(name) for name in self._folders.children(_COMMITS) if name.isdigit()), default=-1)
+
     def _sql_name(self, table: str) -> str:
         """Returns the SQL name of a table in another format than Parquet."""
         return f"{self._catalog}.{table}" if self._catalog else f"{self._format}.`{self._folders.url(table)}`"
@@ -269,8 +284,9 @@ class Store:
     def _check_made_with(self) -> None:
         made = {"layout": _LAYOUT, "format": self._format, "window": self.window}
         found = self._folders.read(_MADE_WITH)
-        if found is None:
+        if found is None or self._format != PARQUET:
             self._check_format()
+        if found is None:
             self._folders.write_new_file(_MADE_WITH, json.dumps(made) + "\n")
             return
         for name, value in json.loads(found).items():
@@ -283,7 +299,7 @@ class Store:
         except AnalysisException:
             pass  # Spark has the format, and only the folder does not exist.
         except Exception as error:
-            raise StoreError(f"Spark cannot write the format {self._format}: its jars are missing") from error
+            raise StoreError(f"Spark lacks the format {self._format}: name its jars with --jars") from error
 
     def _hand_over(self, table: str, rows: DataFrame) -> None:
         if self._catalog is not None:

@@ -257,7 +257,7 @@ def test_idle_stream_ends_on_sigterm(tmp_path: Path) -> None:
         assert process.stop(seconds=60) == 0, process.tail()
 
 
-@pytest.mark.parametrize("command", ["run", "replay", "requeue", "report"])
+@pytest.mark.parametrize("command", ["run", "replay", "requeue", "report", "doctor"])
 def test_help_lists_exit_statuses(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The help of each command lists the exit statuses."""
     with pytest.raises(SystemExit) as left:
@@ -303,6 +303,12 @@ def test_group_sidecar_forwards_help() -> None:
         "requeue --output . --retention 5h",
         "requeue --output . --from 2025-01-31 --to 2025-01-31",
         "report --tables nowhere --output x.html",
+        "doctor",
+        "doctor --output nowhere",
+        "doctor --output . --input nowhere",
+        "doctor --output . --input kafka://host:1/topic",
+        "doctor --output . --limit 0",
+        "doctor --output . --from 2025-01-31 --to 2025-01-31",
     ],
 )
 def test_invalid_argument_has_status_2(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -346,7 +346,7 @@ def test_store_keeps_its_settings(spark: SparkSession, tmp_path: Path) -> None:
         Store(spark, str(tmp_path / "store"))
     with pytest.raises(StoreError, match="a window of 7 minutes does not divide an hour"):
         Store(spark, str(tmp_path / "other"), window="7 minutes")
-    with pytest.raises(StoreError, match="cannot write the format delta"):
+    with pytest.raises(StoreError, match="lacks the format delta"):
         Store(spark, str(tmp_path / "other"), "delta")
     assert not (tmp_path / "other").exists()
 

@@ -16,6 +16,7 @@ from group_sidecar.proxy.commandline.groups import groups_app
 from group_sidecar.proxy.commandline.target import CA_FILE, COMMAND_CONFIG, TARGET_VARIABLES, TOKEN, TOKEN_FILE
 from group_sidecar.spark.command_arguments import (
     EXIT_FAILED,
+    EXIT_FINDINGS,
     EXIT_REQUIREMENT_MISSING,
     EXIT_STORE_LOCKED,
     EXIT_USAGE,
@@ -51,6 +52,7 @@ def command_line() -> str:
                 "usage": EXIT_USAGE,
                 "unmet": EXIT_REQUIREMENT_MISSING,
                 "busy": EXIT_STORE_LOCKED,
+                "findings": EXIT_FINDINGS,
             },
             "demo": _parser(demo),
             "listed by --help": _listed("--help") + _listed("groups", "--help"),

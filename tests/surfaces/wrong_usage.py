@@ -74,6 +74,7 @@ USAGE: list[tuple[dict[str, str], tuple[str, ...]]] = [
 _RUN = ("run", "--input", "journals")
 _REPLAY = ("replay", "--input", "journals", "--output", "tables")
 _REQUEUE = ("requeue", "--output", "journals")
+_DOCTOR = ("doctor", "--output", "journals")
 _REPORT = ("report", "--tables", "journals", "--output", "report.html")
 
 FLEET: list[tuple[str, ...]] = [
@@ -120,5 +121,13 @@ FLEET: list[tuple[str, ...]] = [
     ("report", "--tables", "absent", "--output", "report.html"),
     (*_REPORT, "--from", "x"),
     _REPORT,
+    ("doctor",),
+    ("doctor", "--output", "absent"),
+    _DOCTOR,
+    (*_DOCTOR, "--input", "absent"),
+    (*_DOCTOR, "--input", "kafka://host:9092/topic"),
+    (*_DOCTOR, "--limit", "0"),
+    (*_DOCTOR, "--from", "2025-01-31", "--to", "2025-01-31"),
+    (*_DOCTOR, "--input", "journals", "--from", "2025-01-31", "--json", "--limit", "5"),
 ]
-"""Arguments of the fleet job. Seven of them are valid."""
+"""Arguments of the fleet job. Nine of them are valid."""
