@@ -1,6 +1,7 @@
 """The fleet pipeline, which aggregates the records of all sidecars. Only this package imports pyspark.
 
 - `cli`, `command_arguments`, `jobs`: the command line, its arguments, and the work of its subcommands
+- `job_outcome`: what a job has done, and the JSON file with it for schedulers
 - `environment`, `spark_session`: check for PySpark and Java, and configure the Spark session
 - `line_sources`, `line_parsing`, `array_lines`: read lines, and turn each into records or put it into quarantine
 - `conditions`: combines conditions about a row

@@ -28,6 +28,7 @@ from group_sidecar.spark.command_arguments import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_FINDINGS,
+    EXIT_INTERRUPTED,
     EXIT_REQUIREMENT_MISSING,
     EXIT_STORE_LOCKED,
     EXIT_USAGE,
@@ -37,6 +38,7 @@ from group_sidecar.spark.command_arguments import (
 from group_sidecar.spark.doctor import DoctorOptions
 from group_sidecar.spark.environment import java_missing
 from group_sidecar.spark.filesystem import HOUR, FolderError
+from group_sidecar.spark.job_outcome import JobOutcome, ResultFile
 from group_sidecar.spark.lease import LeaseLostError, LeaseTakenError
 from group_sidecar.spark.line_sources import SEGMENTS, KafkaTopic
 from group_sidecar.spark.requeue import CURABLE
@@ -53,36 +55,55 @@ SMALL_STORE_BYTES = 4 << 20
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the subcommand that the command line names. Returns the exit status."""
     options = arguments(argv)
+    outcome = JobOutcome()
+    file = getattr(options, "result", None)
+    if file is None:
+        return _perform(options, outcome)
+    try:
+        result = ResultFile(file, options.command)
+    except OSError as error:
+        return _failed(outcome, EXIT_USAGE, f"cannot remove {file}: {error.strerror}")
+    try:
+        status = _perform(options, outcome)
+    except (Exception, KeyboardInterrupt) as error:
+        outcome.failure = (str(error) or type(error).__name__).splitlines()[0]
+        result.write(EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_FAILED, outcome)
+        raise
+    return status if result.write(status, outcome) else status or EXIT_FAILED
+
+
+def _perform(options: argparse.Namespace, outcome: JobOutcome) -> int:
+    """Runs the subcommand in a new session. Returns the exit status."""
     if not is_submitted() and (missing := java_missing()):
-        sys.stderr.write(missing + "\n")
-        return EXIT_REQUIREMENT_MISSING
+        return _failed(outcome, EXIT_REQUIREMENT_MISSING, missing)
     try:
         spark = _session(options)
     except PySparkRuntimeError as error:
-        sys.stderr.write(f"Spark did not start: {str(error).splitlines()[0]}\n")
-        return EXIT_REQUIREMENT_MISSING
+        return _failed(outcome, EXIT_REQUIREMENT_MISSING, f"Spark did not start: {str(error).splitlines()[0]}")
     try:
-        return _ACTIONS[options.command](spark, options)
+        return _ACTIONS[options.command](spark, options, outcome)
     except StoreError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_USAGE
+        return _failed(outcome, EXIT_USAGE, str(error))
     except AnalysisException as error:
         if (line := _argument_error(error, options)) is None:
             raise
-        sys.stderr.write(line + "\n")
-        return EXIT_USAGE
+        return _failed(outcome, EXIT_USAGE, line)
     except LeaseTakenError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_STORE_LOCKED
+        return _failed(outcome, EXIT_STORE_LOCKED, str(error))
     except (RowCountError, FolderError, LeaseLostError) as error:
-        sys.stderr.write(f"failed: {error}\n")
-        return EXIT_FAILED
+        return _failed(outcome, EXIT_FAILED, f"failed: {error}")
     except StreamingQueryException as error:
         # Spark has logged the details.
-        sys.stderr.write(f"{str(error).splitlines()[0]}\n")
-        return EXIT_FAILED
+        return _failed(outcome, EXIT_FAILED, str(error).splitlines()[0])
     finally:
         spark.stop()
+
+
+def _failed(outcome: JobOutcome, status: int, line: str) -> int:
+    """Reports why the command fails. Returns its exit status."""
+    outcome.failure = line
+    sys.stderr.write(line + "\n")
+    return status
 
 
 def _session(options: argparse.Namespace) -> SparkSession:
@@ -112,7 +133,7 @@ def _source(options: argparse.Namespace) -> jobs.Source:
     return KafkaTopic.from_url(options.input, options.command_config, fail_on_data_loss=options.fail_on_data_loss)
 
 
-def _run(spark: SparkSession, options: argparse.Namespace) -> int:
+def _run(spark: SparkSession, options: argparse.Namespace, outcome: JobOutcome) -> int:
     wanted = options.show or options.json or options.output is None
     running = jobs.RunOptions(
         source=_source(options),
@@ -126,18 +147,18 @@ def _run(spark: SparkSession, options: argparse.Namespace) -> int:
         json=options.json,
         limit=options.limit,
     )
-    jobs.run(spark, running)
+    jobs.run(spark, running, outcome)
     return EXIT_DONE
 
 
-def _replay(spark: SparkSession, options: argparse.Namespace) -> int:
+def _replay(spark: SparkSession, options: argparse.Namespace, outcome: JobOutcome) -> int:
     since = options.since.replace(minute=0, second=0, microsecond=0)
     until = (options.until + HOUR - timedelta(microseconds=1)).replace(minute=0, second=0, microsecond=0)
-    jobs.run_replay(spark, _source(options), options.output, since, until)
+    jobs.run_replay(spark, _source(options), options.output, since, until, outcome)
     return EXIT_DONE
 
 
-def _requeue(spark: SparkSession, options: argparse.Namespace) -> int:
+def _requeue(spark: SparkSession, options: argparse.Namespace, outcome: JobOutcome) -> int:
     faults = tuple(options.faults or CURABLE)
     requeued = jobs.RequeueOptions(
         output=options.output,
@@ -146,11 +167,11 @@ def _requeue(spark: SparkSession, options: argparse.Namespace) -> int:
         until=options.until,
         retention=options.retention,
     )
-    jobs.run_requeue(spark, requeued)
+    jobs.run_requeue(spark, requeued, outcome)
     return EXIT_DONE
 
 
-def _report(spark: SparkSession, options: argparse.Namespace) -> int:
+def _report(spark: SparkSession, options: argparse.Namespace, _: JobOutcome) -> int:
     from group_sidecar.spark.report import write_report
 
     store = Store.opened(spark, options.tables)
@@ -162,7 +183,7 @@ def _report(spark: SparkSession, options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _doctor(spark: SparkSession, options: argparse.Namespace) -> int:
+def _doctor(spark: SparkSession, options: argparse.Namespace, _: JobOutcome) -> int:
     examined = DoctorOptions(
         output=options.output,
         journals=options.input,

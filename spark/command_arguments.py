@@ -21,6 +21,8 @@ EXIT_USAGE = 2
 EXIT_REQUIREMENT_MISSING = 3
 EXIT_STORE_LOCKED = 4
 EXIT_FINDINGS = 5
+EXIT_INTERRUPTED = 130
+"""The status of a shell for a process that SIGINT has ended."""
 KAFKA = "kafka://"
 
 _DURATION = re.compile(r"(\d+)([smhd])")
@@ -49,7 +51,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.command == "run":
         _check_run(parser, options)
-    elif options.command in ("replay", "requeue", "doctor") and _is_empty(options.since, options.until):
+    if options.command in ("run", "replay", "requeue"):
+        _check_result(parser, options)
+    if options.command in ("replay", "requeue", "doctor") and _is_empty(options.since, options.until):
         parser.error("--from is not before --to")
     return options
 
@@ -71,6 +75,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--textfile", type=Path, metavar="FILE", help="write metrics for Prometheus to this file (*.prom)"
     )
+    _add_result(parser)
     parser.add_argument("--show", choices=SUMMARIES, help="the summary to print (groups, if there is no --output)")
     parser.add_argument("--json", action="store_true", help="print all rows, each a JSON object on a line of its own")
     parser.add_argument("--limit", type=_positive, default=100, metavar="N", help="rows to print without --json (100)")
@@ -81,6 +86,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=_folder, required=True, metavar="DIR", help="folder or URL of the tables")
     parser.add_argument("--from", dest="since", type=_moment, required=True, metavar="TIME", help="ISO 8601, UTC")
     parser.add_argument("--to", dest="until", type=_moment, required=True, metavar="TIME", help="hours before this")
+    _add_result(parser)
 
 
 def _add_requeue(parser: argparse.ArgumentParser) -> None:
@@ -96,6 +102,7 @@ def _add_requeue(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help=text)
     text = "leave older records in quarantine, as for run (take all)"
     parser.add_argument("--retention", type=_days, metavar="DAYS", help=text)
+    _add_result(parser)
     _add_spark(parser)
 
 
@@ -140,6 +147,11 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
     _add_spark(parser)
 
 
+def _add_result(parser: argparse.ArgumentParser) -> None:
+    text = "write the outcome as a JSON document to this file at the end, for schedulers"
+    parser.add_argument("--result", type=Path, metavar="FILE", help=text)
+
+
 def _add_spark(parser: argparse.ArgumentParser) -> None:
     text = "jars for Spark, separated by commas: Delta or Iceberg, or the Kafka connector if Maven cannot be reached"
     parser.add_argument("--jars", type=_jars, default=(), metavar="FILES", help=text)
@@ -157,6 +169,17 @@ def _check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
         parser.error("--trigger is for --stream")
     if options.textfile and not options.textfile.parent.is_dir():
         parser.error(f"there is no folder {options.textfile.parent}")
+    if options.stream and options.result:
+        parser.error("--result is not for --stream, which has no end")
+
+
+def _check_result(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.result is None:
+        return
+    if not options.result.parent.is_dir():
+        parser.error(f"there is no folder {options.result.parent}")
+    if options.result.is_dir():
+        parser.error(f"{options.result} is a folder")
 
 
 def _input(text: str) -> str:

@@ -196,7 +196,7 @@ class Folders:
         with _as_folder_error(f"cannot write {path}"):
             if self._local:
                 self._make_folder(path.getParent())
-                _replace_file(_local_path(path), text)
+                replace_local_file(_local_path(path), text)
             else:
                 self._write(path, text, overwrite=True)
 
@@ -232,7 +232,7 @@ class Folders:
                     return False
                 except OSError as error:
                     raise FolderError(f"cannot write {path}: {error.strerror}") from error
-                _replace_file(local, text)
+                replace_local_file(local, text)
                 return True
             try:
                 self._write(path, text, overwrite=False)
@@ -283,7 +283,12 @@ def _local_path(path: Any) -> Path:
     return Path(unquote(urlsplit(str(path.toUri())).path))
 
 
-def _replace_file(file: Path, text: str) -> None:
+def replace_local_file(file: Path, text: str) -> None:
+    """Writes a file of the local file system. A reader sees the old file or the new one.
+
+    Raises:
+        FolderError: the file cannot be written.
+    """
     hidden = file.with_name(f".{file.name}-{uuid4().hex}")
     try:
         hidden.write_bytes(text.encode())
