@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from group_sidecar.spark import jobs
 from group_sidecar.spark.command_arguments import (
     EXIT_DONE,
+    EXIT_EMPTY,
     EXIT_FAILED,
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -148,13 +149,20 @@ def _run(spark: SparkSession, options: argparse.Namespace, outcome: JobOutcome) 
         limit=options.limit,
     )
     jobs.run(spark, running, outcome)
-    return EXIT_DONE
+    return _status(options, outcome)
 
 
 def _replay(spark: SparkSession, options: argparse.Namespace, outcome: JobOutcome) -> int:
     since = options.since.replace(minute=0, second=0, microsecond=0)
     until = (options.until + HOUR - timedelta(microseconds=1)).replace(minute=0, second=0, microsecond=0)
     jobs.run_replay(spark, _source(options), options.output, since, until, outcome)
+    return _status(options, outcome)
+
+
+def _status(options: argparse.Namespace, outcome: JobOutcome) -> int:
+    """Returns the exit status of a run or replay that has reached its end."""
+    if options.fail_if_empty and outcome.stored_nothing:
+        return _failed(outcome, EXIT_EMPTY, "failed: no record was stored")
     return EXIT_DONE
 
 

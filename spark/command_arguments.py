@@ -21,6 +21,7 @@ EXIT_USAGE = 2
 EXIT_REQUIREMENT_MISSING = 3
 EXIT_STORE_LOCKED = 4
 EXIT_FINDINGS = 5
+EXIT_EMPTY = 6
 EXIT_INTERRUPTED = 130
 """The status of a shell for a process that SIGINT has ended."""
 KAFKA = "kafka://"
@@ -29,7 +30,7 @@ _DURATION = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _EPILOG = (
     "Exit status: 0 done, 1 a batch failed, 2 wrong argument or no such input, 3 PySpark or Java is missing, "
-    "4 another process writes to the tables, 5 doctor has findings."
+    "4 another process writes to the tables, 5 doctor has findings, 6 no record was stored (--fail-if-empty)."
 )
 
 
@@ -76,6 +77,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--textfile", type=Path, metavar="FILE", help="write metrics for Prometheus to this file (*.prom)"
     )
     _add_result(parser)
+    _add_fail_if_empty(parser)
     parser.add_argument("--show", choices=SUMMARIES, help="the summary to print (groups, if there is no --output)")
     parser.add_argument("--json", action="store_true", help="print all rows, each a JSON object on a line of its own")
     parser.add_argument("--limit", type=_positive, default=100, metavar="N", help="rows to print without --json (100)")
@@ -87,6 +89,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="since", type=_moment, required=True, metavar="TIME", help="ISO 8601, UTC")
     parser.add_argument("--to", dest="until", type=_moment, required=True, metavar="TIME", help="hours before this")
     _add_result(parser)
+    _add_fail_if_empty(parser)
 
 
 def _add_requeue(parser: argparse.ArgumentParser) -> None:
@@ -152,6 +155,11 @@ def _add_result(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--result", type=Path, metavar="FILE", help=text)
 
 
+def _add_fail_if_empty(parser: argparse.ArgumentParser) -> None:
+    text = f"end with status {EXIT_EMPTY} if no record was stored"
+    parser.add_argument("--fail-if-empty", action="store_true", help=text)
+
+
 def _add_spark(parser: argparse.ArgumentParser) -> None:
     text = "jars for Spark, separated by commas: Delta or Iceberg, or the Kafka connector if Maven cannot be reached"
     parser.add_argument("--jars", type=_jars, default=(), metavar="FILES", help=text)
@@ -171,6 +179,8 @@ def _check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
         parser.error(f"there is no folder {options.textfile.parent}")
     if options.stream and options.result:
         parser.error("--result is not for --stream, which has no end")
+    if options.stream and options.fail_if_empty:
+        parser.error("--fail-if-empty is not for --stream, which has no end")
 
 
 def _check_result(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:

@@ -40,6 +40,11 @@ class JobOutcome:
         self.quarantined.update(result.quarantined)
         self.hours.update(result.hours)
 
+    @property
+    def stored_nothing(self) -> bool:
+        """Whether the job has stored no record, neither of its own input nor of an interrupted job."""
+        return not self.records and not self.recovered
+
     def __str__(self) -> str:
         """Returns the numbers of records and of quarantined lines, in one line."""
         faults = ", ".join(f"{fault} {count}" for fault, count in sorted(self.quarantined.items()))

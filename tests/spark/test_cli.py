@@ -296,6 +296,7 @@ def test_group_sidecar_forwards_help() -> None:
         "run --input . --result nowhere/x.json",
         "run --input . --result .",
         "run --input . --output . --stream --result x.json",
+        "run --input . --output . --stream --fail-if-empty",
         "run --input . --jars nowhere.jar",
         "run --input . --command-config nowhere",
         "replay --input . --output . --from 2025-01-31 --to yesterday",

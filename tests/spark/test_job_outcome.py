@@ -96,6 +96,25 @@ def test_requeue_writes_outcome(spark: SparkSession, journals: Path, result: Pat
     assert (found["command"], found["records"], found["hours"]) == ("requeue", 3, HOURS)
 
 
+def test_fail_if_empty_has_status_6(journals: Path, result: Path, tmp_path: Path) -> None:
+    """A run or replay without a record fails if asked, and otherwise succeeds."""
+    run_again = ["run", "--input", str(journals), "--output", str(tmp_path / "store")]
+    assert main([*run_again, "--fail-if-empty"]) == 0
+    assert main([*run_again, "--fail-if-empty", "--result", str(result)]) == 6
+    found = document(result)
+    assert (found["exit_status"], found["failure"], found["records"]) == (6, "failed: no record was stored", 0)
+    assert main(run_again) == 0
+    replay = ["replay", *run_again[1:], "--from", "2025-01-30", "--to", "2025-01-31", "--fail-if-empty"]
+    assert main(replay) == 6
+
+
+def test_recovered_records_are_no_empty_run() -> None:
+    """A run that only completes an interrupted run has stored records."""
+    assert JobOutcome().stored_nothing
+    assert not JobOutcome(recovered=True).stored_nothing
+    assert not JobOutcome(records=1).stored_nothing
+
+
 def test_failure_is_written(
     result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

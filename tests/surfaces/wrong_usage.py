@@ -112,6 +112,7 @@ FLEET: list[tuple[str, ...]] = [
     (*_REPLAY, "--from", "2025-01-31T09:00Z", "--to", "2025-01-31T10:00Z"),
     (*_RUN, "--result", "absent/x.json"),
     (*_RUN, "--output", "tables", "--stream", "--result", "x.json"),
+    (*_RUN, "--output", "tables", "--stream", "--fail-if-empty"),
     (*_REQUEUE, "--result", "journals"),
     ("requeue",),
     ("requeue", "--output", "absent"),
