@@ -8,7 +8,8 @@
 - `duplicates`: removes duplicate records
 - `ingest`, `stream`, `progress`: write one batch to the store, run the stream of batches, and report its health
 - `requeue`: judges lines in quarantine again
-- `store`, `batch_store`, `write_attempts`, `lease`, `segment_ledger`, `filesystem`: the tables on disk
+- `store`, `store_settings`, `batch_store`, `write_attempts`, `lease`, `segment_ledger`, `filesystem`: the tables on
+  disk
 - `journal_files`: finds files of the journals that need attention
 - `missed_segments`: ingests segments that a stream did not read, and finds sidecars with the same id
 - `doctor`, `doctor_checks`, `doctor_output`: what an operator must do: the findings about a store, and their output

@@ -44,7 +44,8 @@ from group_sidecar.spark.lease import LeaseLostError, LeaseTakenError
 from group_sidecar.spark.line_sources import SEGMENTS, KafkaTopic
 from group_sidecar.spark.requeue import CURABLE
 from group_sidecar.spark.spark_session import KAFKA_CONNECTOR, is_submitted, session
-from group_sidecar.spark.store import Store, StoreError
+from group_sidecar.spark.store import Store
+from group_sidecar.spark.store_settings import StoreError
 from group_sidecar.spark.write_attempts import RowCountError
 
 SMALL_INPUT_BYTES = 64 << 20

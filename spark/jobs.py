@@ -29,6 +29,7 @@ from group_sidecar.spark.output import show_json, show_table
 from group_sidecar.spark.progress import Progress
 from group_sidecar.spark.requeue import CURABLE, requeue
 from group_sidecar.spark.store import PARQUET, Store
+from group_sidecar.spark.store_settings import read_settings
 from group_sidecar.spark.stream import stream
 from group_sidecar.spark.summaries import SUMMARIES
 from group_sidecar.spark.textfile import Textfile
@@ -84,14 +85,17 @@ def run(spark: SparkSession, options: RunOptions, outcome: JobOutcome | None = N
         StreamingQueryException, RowCountError, FolderError: a batch failed.
     """
     outcome = outcome or JobOutcome()
-    with _folder(options.output) as output, hold_lease(Folders(spark, output)) as lease:
-        store = Store(spark, output, options.format, options.window, retention=options.retention, lease=lease)
-        _recover(store, outcome)
-        _ingest(spark, store, options, outcome)
-        if options.trigger is None:
-            _log(str(outcome))
-        if options.show:
-            _show(store.read, options.show, options)
+    with _folder(options.output) as output:
+        # The lease writes a file, and a store that this version does not know must stay as it is.
+        read_settings(Folders(spark, output))
+        with hold_lease(Folders(spark, output)) as lease:
+            store = Store(spark, output, options.format, options.window, retention=options.retention, lease=lease)
+            _recover(store, outcome)
+            _ingest(spark, store, options, outcome)
+            if options.trigger is None:
+                _log(str(outcome))
+            if options.show:
+                _show(store.read, options.show, options)
 
 
 def run_replay(
