@@ -1,11 +1,12 @@
 """The command line of the fleet job.
 
-The module defines the subcommands, their arguments and the exit statuses. `jobs` does the work.
+`command_arguments` parses the arguments, `jobs` does the work, and this module turns errors into exit statuses.
 
     python -m group_sidecar.spark run --input DIR|kafka://HOST:PORT/TOPIC [--output DIR] [--stream] ...
     python -m group_sidecar.spark replay --input DIR --output DIR --from T --to T
     python -m group_sidecar.spark requeue --output DIR [--fault FAULT ...] [--from T] [--to T]
     python -m group_sidecar.spark report --tables DIR --output FILE.html
+    python -m group_sidecar.spark doctor --output DIR [--input DIR] [--from T] [--to T] [--json]
     spark-submit spark/cli.py run --input URL --output URL ...
 
 Results go to standard output. The numbers of records and of quarantined lines, and a line for each batch of a stream,
@@ -13,286 +14,104 @@ go to standard error.
 """
 
 import argparse
-import os
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException, PySparkRuntimeError, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark import jobs
+from group_sidecar.spark.command_arguments import (
+    EXIT_DONE,
+    EXIT_EMPTY,
+    EXIT_FAILED,
+    EXIT_FINDINGS,
+    EXIT_INTERRUPTED,
+    EXIT_REQUIREMENT_MISSING,
+    EXIT_STORE_LOCKED,
+    EXIT_USAGE,
+    KAFKA,
+    arguments,
+)
+from group_sidecar.spark.doctor import DoctorOptions
 from group_sidecar.spark.environment import java_missing
 from group_sidecar.spark.filesystem import HOUR, FolderError
+from group_sidecar.spark.job_outcome import JobOutcome, ResultFile
 from group_sidecar.spark.lease import LeaseLostError, LeaseTakenError
-from group_sidecar.spark.line_parsing import Fault
 from group_sidecar.spark.line_sources import SEGMENTS, KafkaTopic
 from group_sidecar.spark.requeue import CURABLE
 from group_sidecar.spark.spark_session import KAFKA_CONNECTOR, is_submitted, session
-from group_sidecar.spark.store import PARQUET, Store, StoreError
-from group_sidecar.spark.summaries import SUMMARIES
+from group_sidecar.spark.store import Store
+from group_sidecar.spark.store_settings import StoreError
 from group_sidecar.spark.write_attempts import RowCountError
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_REQUIREMENT_MISSING = 3
-EXIT_STORE_LOCKED = 4
 SMALL_INPUT_BYTES = 64 << 20
 """For inputs below this size, Spark is configured to start quickly, because optimised compilation does not pay off."""
 SMALL_STORE_BYTES = 4 << 20
-"""The same limit for `requeue`, which reads the store. Compressed Parquet is much smaller than the journals."""
-KAFKA = "kafka://"
-
-_DURATION = re.compile(r"(\d+)([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_EPILOG = (
-    "Exit status: 0 done, 1 a batch failed, 2 wrong argument or no such input, 3 PySpark or Java is missing, "
-    "4 another process writes to the tables."
-)
+"""The same limit for `requeue` and `doctor`. Compressed Parquet is much smaller than the journals."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the subcommand that the command line names. Returns the exit status."""
     options = arguments(argv)
+    outcome = JobOutcome()
+    file = getattr(options, "result", None)
+    if file is None:
+        return _perform(options, outcome)
+    try:
+        result = ResultFile(file, options.command)
+    except OSError as error:
+        return _failed(outcome, EXIT_USAGE, f"cannot remove {file}: {error.strerror}")
+    try:
+        status = _perform(options, outcome)
+    except (Exception, KeyboardInterrupt) as error:
+        outcome.failure = (str(error) or type(error).__name__).splitlines()[0]
+        result.write(EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_FAILED, outcome)
+        raise
+    return status if result.write(status, outcome) else status or EXIT_FAILED
+
+
+def _perform(options: argparse.Namespace, outcome: JobOutcome) -> int:
+    """Runs the subcommand in a new session. Returns the exit status."""
     if not is_submitted() and (missing := java_missing()):
-        sys.stderr.write(missing + "\n")
-        return EXIT_REQUIREMENT_MISSING
+        return _failed(outcome, EXIT_REQUIREMENT_MISSING, missing)
     try:
         spark = _session(options)
     except PySparkRuntimeError as error:
-        sys.stderr.write(f"Spark did not start: {str(error).splitlines()[0]}\n")
-        return EXIT_REQUIREMENT_MISSING
+        return _failed(outcome, EXIT_REQUIREMENT_MISSING, f"Spark did not start: {str(error).splitlines()[0]}")
     try:
-        options.act(spark, options)
+        return _ACTIONS[options.command](spark, options, outcome)
     except StoreError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_USAGE
+        return _failed(outcome, EXIT_USAGE, str(error))
     except AnalysisException as error:
         if (line := _argument_error(error, options)) is None:
             raise
-        sys.stderr.write(line + "\n")
-        return EXIT_USAGE
+        return _failed(outcome, EXIT_USAGE, line)
     except LeaseTakenError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_STORE_LOCKED
+        return _failed(outcome, EXIT_STORE_LOCKED, str(error))
     except (RowCountError, FolderError, LeaseLostError) as error:
-        sys.stderr.write(f"failed: {error}\n")
-        return EXIT_FAILED
+        return _failed(outcome, EXIT_FAILED, f"failed: {error}")
     except StreamingQueryException as error:
         # Spark has logged the details.
-        sys.stderr.write(f"{str(error).splitlines()[0]}\n")
-        return EXIT_FAILED
+        return _failed(outcome, EXIT_FAILED, str(error).splitlines()[0])
     finally:
         spark.stop()
-    return 0
 
 
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parses the command line. If the command line is wrong, prints the reason and ends the process with status 2."""
-    parser = argparse.ArgumentParser(
-        prog=os.environ.get("GROUP_SIDECAR_PROGRAM", "python -m group_sidecar.spark"),
-        description="Aggregates the records of all sidecars of a Kafka cluster.",
-        epilog=_EPILOG,
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    _add_run(commands.add_parser("run", help="take records into tables, once or as a stream", epilog=_EPILOG))
-    _add_replay(commands.add_parser("replay", help="compute hours again from journals", epilog=_EPILOG))
-    help_text = "take quarantined lines that are records now, after an upgrade"
-    _add_requeue(commands.add_parser("requeue", help=help_text, epilog=_EPILOG))
-    _add_report(commands.add_parser("report", help="write an HTML report of tables", epilog=_EPILOG))
-    options = parser.parse_args(argv)
-    if options.command == "run":
-        _check_run(parser, options)
-    elif options.command in ("replay", "requeue") and _is_empty(options.since, options.until):
-        parser.error("--from is not before --to")
-    return options
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    _add_input(parser)
-    parser.add_argument(
-        "--output", type=_folder, metavar="DIR", help="folder or URL of the tables; an existing store is continued"
-    )
-    parser.add_argument("--stream", action="store_true", help="keep running, and take new records as they arrive")
-    parser.add_argument("--trigger", type=_duration, metavar="TIME", help="how often to look for new records (60s)")
-    parser.add_argument("--window", type=_window, default="5m", metavar="TIME", help="width of windows (5m)")
-    parser.add_argument(
-        "--retention", type=_days, metavar="DAYS", help="drop older days, for instance 30d (default: keep all)"
-    )
-    parser.add_argument(
-        "--format", default=PARQUET, help="format of the tables: parquet, or delta or iceberg if installed"
-    )
-    parser.add_argument(
-        "--textfile", type=Path, metavar="FILE", help="write metrics for Prometheus to this file (*.prom)"
-    )
-    parser.add_argument("--show", choices=SUMMARIES, help="the summary to print (groups, if there is no --output)")
-    parser.add_argument("--json", action="store_true", help="print all rows, each a JSON object on a line of its own")
-    parser.add_argument("--limit", type=_positive, default=100, metavar="N", help="rows to print without --json (100)")
-    parser.set_defaults(act=_run)
-
-
-def _add_replay(parser: argparse.ArgumentParser) -> None:
-    _add_input(parser)
-    parser.add_argument("--output", type=_folder, required=True, metavar="DIR", help="folder or URL of the tables")
-    parser.add_argument("--from", dest="since", type=_moment, required=True, metavar="TIME", help="ISO 8601, UTC")
-    parser.add_argument("--to", dest="until", type=_moment, required=True, metavar="TIME", help="hours before this")
-    parser.set_defaults(act=_replay)
-
-
-def _add_requeue(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--output", type=_existing_path, required=True, metavar="DIR", help="folder or URL of the tables"
-    )
-    faults, default = ", ".join(Fault), ", ".join(CURABLE)
-    text = f"judge lines with this fault again, one of {faults}; may be repeated ({default})"
-    parser.add_argument("--fault", dest="faults", type=_fault, action="append", metavar="FAULT", help=text)
-    text = "lines that arrived from this hour on: ISO 8601, UTC (the beginning)"
-    parser.add_argument("--from", dest="since", type=_moment, metavar="TIME", help=text)
-    text = "lines that arrived in hours before this (the end)"
-    parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help=text)
-    text = "leave older records in quarantine, as for run (take all)"
-    parser.add_argument("--retention", type=_days, metavar="DAYS", help=text)
-    _add_spark(parser)
-    parser.set_defaults(act=_requeue)
-
-
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--tables",
-        type=_existing_path,
-        required=True,
-        metavar="DIR",
-        help="folder or URL of the tables that `run` wrote",
-    )
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the HTML file")
-    parser.add_argument("--title", default="Consumer groups of the cluster", help="title of the report")
-    parser.add_argument("--from", dest="since", type=_moment, metavar="TIME", help="ISO 8601, UTC (the beginning)")
-    parser.add_argument("--to", dest="until", type=_moment, metavar="TIME", help="ISO 8601, UTC (the end)")
-    _add_spark(parser)
-    parser.set_defaults(act=_report)
-
-
-def _add_input(parser: argparse.ArgumentParser) -> None:
-    text = "folder or URL with sealed segments, at any depth; or kafka://HOST:PORT/TOPIC"
-    parser.add_argument("--input", required=True, type=_input, metavar="FROM", help=text)
-    text = "properties of Kafka's client, as for --command-config of Kafka's tools"
-    parser.add_argument("--command-config", type=_properties, default={}, metavar="FILE", help=text)
-    text = "fail if Kafka has deleted records before they were read; otherwise the tables count them as missing"
-    parser.add_argument("--fail-on-data-loss", action="store_true", help=text)
-    _add_spark(parser)
-
-
-def _add_spark(parser: argparse.ArgumentParser) -> None:
-    text = "jars for Spark, separated by commas: Delta or Iceberg, or the Kafka connector if Maven cannot be reached"
-    parser.add_argument("--jars", type=_jars, default=(), metavar="FILES", help=text)
-    parser.add_argument(
-        "--master", metavar="URL", help="Spark master (default: local[*], or the master of spark-submit)"
-    )
-
-
-def _check_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    if options.stream and options.output is None:
-        parser.error("--stream needs --output")
-    if options.stream and (options.show or options.json):
-        parser.error("--stream prints no summary: no --show, no --json")
-    if options.trigger and not options.stream:
-        parser.error("--trigger is for --stream")
-    if options.textfile and not options.textfile.parent.is_dir():
-        parser.error(f"there is no folder {options.textfile.parent}")
-
-
-def _input(text: str) -> str:
-    if text.startswith(KAFKA):
-        try:
-            KafkaTopic.from_url(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-        return text
-    return _existing_path(text)
-
-
-def _existing_path(text: str) -> str:
-    """Checks a path before Spark starts, because the start takes seconds. Only Spark can check a URL."""
-    if not urlsplit(text).scheme and not Path(text).exists():
-        raise argparse.ArgumentTypeError(f"there is no {text}")
-    return text
-
-
-def _folder(text: str) -> str:
-    if not urlsplit(text).scheme and Path(text).exists() and not Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is no folder")
-    return text
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of rows")
-    return number
-
-
-def _fault(text: str) -> Fault:
-    try:
-        return Fault(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is no fault: one of {', '.join(Fault)}") from None
-
-
-def _duration(text: str) -> str:
-    found = _DURATION.fullmatch(text)
-    if found is None or not int(found[1]):
-        raise argparse.ArgumentTypeError(f"{text} is not a time like 30s, 5m or 1h")
-    return f"{int(found[1])} {_UNITS[found[2]]}"
-
-
-def _window(text: str) -> str:
-    number, unit = _duration(text).split()
-    if HOUR % timedelta(**{unit: int(number)}):
-        raise argparse.ArgumentTypeError(f"a window of {text} does not divide an hour")
-    return f"{number} {unit}"
-
-
-def _days(text: str) -> timedelta:
-    number, unit = _duration(text).split()
-    if unit != "days":
-        raise argparse.ArgumentTypeError(f"{text} is not a number of days like 30d")
-    return timedelta(days=int(number))
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text} is not a moment like 2025-01-31 or 2025-01-31T09:00Z") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def _is_empty(since: datetime | None, until: datetime | None) -> bool:
-    return since is not None and until is not None and since >= until
-
-
-def _jars(text: str) -> tuple[str, ...]:
-    jars = tuple(filter(None, text.split(",")))
-    for jar in jars:
-        _existing_path(jar)
-    return jars
-
-
-def _properties(text: str) -> dict[str, str]:
-    _existing_path(text)
-    lines = (line.strip() for line in Path(text).read_text().splitlines())
-    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
-    return {name.strip(): value.strip() for name, _, value in pairs}
+def _failed(outcome: JobOutcome, status: int, line: str) -> int:
+    """Reports why the command fails. Returns its exit status."""
+    outcome.failure = line
+    sys.stderr.write(line + "\n")
+    return status
 
 
 def _session(options: argparse.Namespace) -> SparkSession:
     if options.command == "report":
         return session(options.master, jars=options.jars)
-    if options.command == "requeue":
+    if options.command in ("requeue", "doctor"):
         small = _is_small(Path(options.output), "*.parquet", SMALL_STORE_BYTES)
         return session(options.master, small=small, jars=options.jars)
     kafka = options.input.startswith(KAFKA)
@@ -316,7 +135,7 @@ def _source(options: argparse.Namespace) -> jobs.Source:
     return KafkaTopic.from_url(options.input, options.command_config, fail_on_data_loss=options.fail_on_data_loss)
 
 
-def _run(spark: SparkSession, options: argparse.Namespace) -> None:
+def _run(spark: SparkSession, options: argparse.Namespace, outcome: JobOutcome) -> int:
     wanted = options.show or options.json or options.output is None
     running = jobs.RunOptions(
         source=_source(options),
@@ -330,16 +149,25 @@ def _run(spark: SparkSession, options: argparse.Namespace) -> None:
         json=options.json,
         limit=options.limit,
     )
-    jobs.run(spark, running)
+    jobs.run(spark, running, outcome)
+    return _status(options, outcome)
 
 
-def _replay(spark: SparkSession, options: argparse.Namespace) -> None:
+def _replay(spark: SparkSession, options: argparse.Namespace, outcome: JobOutcome) -> int:
     since = options.since.replace(minute=0, second=0, microsecond=0)
     until = (options.until + HOUR - timedelta(microseconds=1)).replace(minute=0, second=0, microsecond=0)
-    jobs.run_replay(spark, _source(options), options.output, since, until)
+    jobs.run_replay(spark, _source(options), options.output, since, until, outcome)
+    return _status(options, outcome)
 
 
-def _requeue(spark: SparkSession, options: argparse.Namespace) -> None:
+def _status(options: argparse.Namespace, outcome: JobOutcome) -> int:
+    """Returns the exit status of a run or replay that has reached its end."""
+    if options.fail_if_empty and outcome.stored_nothing:
+        return _failed(outcome, EXIT_EMPTY, "failed: no record was stored")
+    return EXIT_DONE
+
+
+def _requeue(spark: SparkSession, options: argparse.Namespace, outcome: JobOutcome) -> int:
     faults = tuple(options.faults or CURABLE)
     requeued = jobs.RequeueOptions(
         output=options.output,
@@ -348,10 +176,11 @@ def _requeue(spark: SparkSession, options: argparse.Namespace) -> None:
         until=options.until,
         retention=options.retention,
     )
-    jobs.run_requeue(spark, requeued)
+    jobs.run_requeue(spark, requeued, outcome)
+    return EXIT_DONE
 
 
-def _report(spark: SparkSession, options: argparse.Namespace) -> None:
+def _report(spark: SparkSession, options: argparse.Namespace, _: JobOutcome) -> int:
     from group_sidecar.spark.report import write_report
 
     store = Store.opened(spark, options.tables)
@@ -360,13 +189,32 @@ def _report(spark: SparkSession, options: argparse.Namespace) -> None:
         return store.read(table, options.since, options.until)
 
     write_report(read, options.output, title=options.title, since=options.since, until=options.until)
+    return EXIT_DONE
+
+
+def _doctor(spark: SparkSession, options: argparse.Namespace, _: JobOutcome) -> int:
+    examined = DoctorOptions(
+        output=options.output,
+        journals=options.input,
+        since=options.since,
+        until=options.until,
+        json=options.json,
+        limit=options.limit,
+    )
+    return EXIT_FINDINGS if jobs.run_doctor(spark, examined) else EXIT_DONE
+
+
+_ACTIONS = {"run": _run, "replay": _replay, "requeue": _requeue, "report": _report, "doctor": _doctor}
+"""What each subcommand does. Each function returns the exit status."""
 
 
 def _argument_error(error: AnalysisException, options: argparse.Namespace) -> str | None:
     """Returns the fault of the arguments in one line, or None if the error has another cause."""
     condition = error.getCondition()
     if condition == "PATH_NOT_FOUND":
-        return f"there is no {options.input}"
+        if options.command in ("run", "replay"):
+            return f"there is no {options.input}"
+        return f"there is no {(error.getMessageParameters() or {}).get('path')}"
     if condition == "KAFKA_DATA_SOURCE_NOT_ENABLED":
         return f"Spark lacks its Kafka connector: give {KAFKA_CONNECTOR} by --packages of spark-submit, or --jars"
     return None

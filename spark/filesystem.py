@@ -51,6 +51,9 @@ class Folders:
     Args:
         spark: the session.
         root: a path or a URL. A path belongs to Spark's default file system.
+
+    Raises:
+        FolderError: Spark does not support the URL's file system, or cannot reach it.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -58,7 +61,8 @@ class Folders:
         self._new_path: Any = jvm.org.apache.hadoop.fs.Path
         configuration: Any = spark._jsc.hadoopConfiguration()
         path = self._new_path(root)
-        self._system: Any = path.getFileSystem(configuration)
+        with _as_folder_error(f"cannot open {root}"):
+            self._system: Any = path.getFileSystem(configuration)
         self.root = str(self._system.makeQualified(path).toString())
         self._local = self.root.startswith("file:")
         # Other processes read small files while they are overwritten, so small files have no separate checksum files.
@@ -192,7 +196,7 @@ class Folders:
         with _as_folder_error(f"cannot write {path}"):
             if self._local:
                 self._make_folder(path.getParent())
-                _replace_file(_local_path(path), text)
+                replace_local_file(_local_path(path), text)
             else:
                 self._write(path, text, overwrite=True)
 
@@ -228,7 +232,7 @@ class Folders:
                     return False
                 except OSError as error:
                     raise FolderError(f"cannot write {path}: {error.strerror}") from error
-                _replace_file(local, text)
+                replace_local_file(local, text)
                 return True
             try:
                 self._write(path, text, overwrite=False)
@@ -279,7 +283,12 @@ def _local_path(path: Any) -> Path:
     return Path(unquote(urlsplit(str(path.toUri())).path))
 
 
-def _replace_file(file: Path, text: str) -> None:
+def replace_local_file(file: Path, text: str) -> None:
+    """Writes a file of the local file system. A reader sees the old file or the new one.
+
+    Raises:
+        FolderError: the file cannot be written.
+    """
     hidden = file.with_name(f".{file.name}-{uuid4().hex}")
     try:
         hidden.write_bytes(text.encode())

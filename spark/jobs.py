@@ -5,10 +5,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import FrameType
@@ -17,8 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark import line_sources
+from group_sidecar.spark.doctor import DoctorOptions, examine
+from group_sidecar.spark.doctor_output import show_examination, show_examination_json
 from group_sidecar.spark.filesystem import Folders
 from group_sidecar.spark.ingest import IngestResult, compute_tables, replay
+from group_sidecar.spark.job_outcome import JobOutcome
 from group_sidecar.spark.lease import hold_lease
 from group_sidecar.spark.line_parsing import Fault
 from group_sidecar.spark.line_sources import KafkaTopic
@@ -27,6 +29,7 @@ from group_sidecar.spark.output import show_json, show_table
 from group_sidecar.spark.progress import Progress
 from group_sidecar.spark.requeue import CURABLE, requeue
 from group_sidecar.spark.store import PARQUET, Store
+from group_sidecar.spark.store_settings import read_settings
 from group_sidecar.spark.stream import stream
 from group_sidecar.spark.summaries import SUMMARIES
 from group_sidecar.spark.textfile import Textfile
@@ -66,8 +69,13 @@ class RunOptions:
     limit: int = 100
 
 
-def run(spark: SparkSession, options: RunOptions) -> None:
+def run(spark: SparkSession, options: RunOptions, outcome: JobOutcome | None = None) -> None:
     """Writes lines to the store, once or continuously, and then prints a summary.
+
+    Args:
+        spark: the session.
+        options: the options.
+        outcome: what the job has done is added to this object, also if the job fails.
 
     Raises:
         AnalysisException: the input does not exist, or Spark lacks its Kafka connector.
@@ -76,19 +84,37 @@ def run(spark: SparkSession, options: RunOptions) -> None:
         LeaseLostError: another process took over the lease, because this one did not renew it in time.
         StreamingQueryException, RowCountError, FolderError: a batch failed.
     """
-    with _folder(options.output) as output, hold_lease(Folders(spark, output)) as lease:
-        store = Store(spark, output, options.format, options.window, retention=options.retention, lease=lease)
-        _recover(store)
-        batch_totals = _BatchTotals()
-        _ingest(spark, store, options, batch_totals)
-        if options.trigger is None:
-            _log(str(batch_totals))
-        if options.show:
-            _show(store.read, options.show, options)
+    outcome = outcome or JobOutcome()
+    with _folder(options.output) as output:
+        # The lease writes a file, and a store that this version does not know must stay as it is.
+        read_settings(Folders(spark, output))
+        with hold_lease(Folders(spark, output)) as lease:
+            store = Store(spark, output, options.format, options.window, retention=options.retention, lease=lease)
+            _recover(store, outcome)
+            _ingest(spark, store, options, outcome)
+            if options.trigger is None:
+                _log(str(outcome))
+            if options.show:
+                _show(store.read, options.show, options)
 
 
-def run_replay(spark: SparkSession, source: Source, output: str, since: datetime, until: datetime) -> None:
+def run_replay(
+    spark: SparkSession,
+    source: Source,
+    output: str,
+    since: datetime,
+    until: datetime,
+    outcome: JobOutcome | None = None,
+) -> None:
     """Computes the hours from `since` to `until` again, from the stored records and the source's lines.
+
+    Args:
+        spark: the session.
+        source: where lines are read from.
+        output: folder of the store.
+        since: the beginning of the first hour.
+        until: the end of the last hour.
+        outcome: what the job has done is added to this object, also if the job fails.
 
     Raises:
         AnalysisException: the input does not exist, or Spark lacks its Kafka connector.
@@ -97,14 +123,16 @@ def run_replay(spark: SparkSession, source: Source, output: str, since: datetime
         LeaseLostError: another process took over the lease, because this one did not renew it in time.
         RowCountError, FolderError: the store could not be written to.
     """
+    outcome = outcome or JobOutcome()
     Store.opened(spark, output)
     with hold_lease(Folders(spark, output)) as lease:
         store = Store.opened(spark, output, lease)
-        _recover(store)
+        _recover(store, outcome)
         lines = (
             line_sources.kafka(spark, source) if isinstance(source, KafkaTopic) else line_sources.files(spark, source)
         )
         replayed = replay(store, lines, since, until)
+        outcome.add(replayed)
     _log(f"{replayed.records} records, {len(replayed.hours)} hours computed again")
 
 
@@ -127,8 +155,13 @@ class RequeueOptions:
     retention: timedelta | None = None
 
 
-def run_requeue(spark: SparkSession, options: RequeueOptions) -> None:
+def run_requeue(spark: SparkSession, options: RequeueOptions, outcome: JobOutcome | None = None) -> None:
     """Judges quarantined lines again, and stores the lines that are records now.
+
+    Args:
+        spark: the session.
+        options: the options.
+        outcome: what the job has done is added to this object, also if the job fails.
 
     Raises:
         StoreError: there is no store.
@@ -136,26 +169,47 @@ def run_requeue(spark: SparkSession, options: RequeueOptions) -> None:
         LeaseLostError: another process took over the lease, because this one did not renew it in time.
         RowCountError, FolderError: the store could not be written to.
     """
+    outcome = outcome or JobOutcome()
     Store.opened(spark, options.output)
     with hold_lease(Folders(spark, options.output)) as lease:
         store = Store.opened(spark, options.output, lease, retention=options.retention)
-        _recover(store)
+        _recover(store, outcome)
         done = requeue(store, options.faults, options.since, options.until)
+        outcome.records += done.records
+        outcome.hours.update(done.hours)
     if done.unfinished:
-        _log("warning: lines of a batch that was interrupted are left out: the next run judges them again")
+        _warn(outcome, "lines of a batch that was interrupted are left out: the next run judges them again")
     stay = done.judged - done.taken
     _log(f"{done.judged} lines judged again: {done.taken} are records now, {stay} stay in quarantine")
 
 
-def _recover(store: Store) -> None:
+def run_doctor(spark: SparkSession, options: DoctorOptions) -> bool:
+    """Examines a store, and prints the result. Returns whether there is a finding.
+
+    Raises:
+        StoreError: there is no store.
+        AnalysisException: the folder with the segments does not exist.
+        FolderError: the file system does not respond.
+    """
+    found = examine(spark, options)
+    if options.json:
+        show_examination_json(found)
+    else:
+        show_examination(found)
+    return bool(found.findings)
+
+
+def _recover(store: Store, outcome: JobOutcome) -> None:
     def complete(hours: Collection[datetime]) -> None:
         _log(f"the records of an interrupted run are stored now, in {len(hours)} hours")
         compute_tables(store, sorted(hours))
+        outcome.recovered = True
+        outcome.hours.update(hours)
 
     store.recover(complete)
 
 
-def _ingest(spark: SparkSession, store: Store, options: RunOptions, batch_totals: "_BatchTotals") -> None:
+def _ingest(spark: SparkSession, store: Store, options: RunOptions, outcome: JobOutcome) -> None:
     if isinstance(options.source, KafkaTopic):
         lines = line_sources.kafka_stream(spark, options.source)
     else:
@@ -164,15 +218,14 @@ def _ingest(spark: SparkSession, store: Store, options: RunOptions, batch_totals
     textfile = Textfile(options.textfile, store) if options.textfile else None
 
     def on_batch(result: IngestResult) -> None:
-        batch_totals.add(result)
+        outcome.add(result)
         for warning in result.warnings:
-            _log(f"warning: {warning}")
+            _warn(outcome, warning)
         if textfile:
             textfile.count(result)
 
-    checker = _MissedSegmentsChecker(
-        spark, store, None if isinstance(options.source, KafkaTopic) else options.source, on_batch
-    )
+    folder = None if isinstance(options.source, KafkaTopic) else options.source
+    checker = _MissedSegmentsChecker(spark, store, folder, on_batch, outcome)
 
     def tick() -> None:
         if textfile:
@@ -182,8 +235,11 @@ def _ingest(spark: SparkSession, store: Store, options: RunOptions, batch_totals
     with _signals() as stopping:
         try:
             stream(store, lines, progress, trigger=options.trigger, on_batch=on_batch, tick=tick, stopping=stopping)
-            if options.trigger is None and not stopping.is_set():
-                checker.look()
+            if options.trigger is None:
+                if stopping.is_set():
+                    _warn(outcome, "a signal ended the run before it had read all lines")
+                else:
+                    checker.look()
         finally:
             if textfile:
                 textfile.write(progress.health)
@@ -197,15 +253,22 @@ class _MissedSegmentsChecker:
         store: the store.
         folder: the folder with the segments; None if lines come from a topic.
         on_batch: called with the outcome of ingesting changed segments.
+        outcome: the outcome of the job, to which warnings are added.
     """
 
     def __init__(
-        self, spark: SparkSession, store: Store, folder: str | None, on_batch: Callable[[IngestResult], None]
+        self,
+        spark: SparkSession,
+        store: Store,
+        folder: str | None,
+        on_batch: Callable[[IngestResult], None],
+        outcome: JobOutcome,
     ) -> None:
         self._spark = spark
         self._store = store
         self._folder = folder
         self._on_batch = on_batch
+        self._outcome = outcome
         self._warned: set[str] = set()
         self._looked = time.monotonic()
 
@@ -217,7 +280,7 @@ class _MissedSegmentsChecker:
             self.look()
         except PySparkException as error:
             # Only the check has failed. The stream itself reports its failures.
-            _log(f"warning: the check for missed segments failed: {str(error).splitlines()[0]}")
+            _warn(self._outcome, f"the check for missed segments failed: {str(error).splitlines()[0]}")
         finally:
             self._store.writing.release()
             self._looked = time.monotonic()
@@ -230,7 +293,7 @@ class _MissedSegmentsChecker:
         for warning in found.warnings:
             if warning not in self._warned:
                 self._warned.add(warning)
-                _log(f"warning: {warning}")
+                _warn(self._outcome, warning)
 
 
 def _show(read: Callable[[str], DataFrame], name: str, options: RunOptions) -> None:
@@ -240,23 +303,6 @@ def _show(read: Callable[[str], DataFrame], name: str, options: RunOptions) -> N
         show_json(answer, summary)
     else:
         show_table(answer, summary, options.limit)
-
-
-@dataclass
-class _BatchTotals:
-    """The numbers of records and of quarantined lines, summed over all batches."""
-
-    records: int = 0
-    quarantined: Counter[str] = field(default_factory=Counter)
-
-    def add(self, refreshed: IngestResult) -> None:
-        self.records += refreshed.records
-        self.quarantined.update(refreshed.quarantined)
-
-    def __str__(self) -> str:
-        faults = ", ".join(f"{fault} {count}" for fault, count in sorted(self.quarantined.items()))
-        lines = f"{self.records} records, {self.quarantined.total()} lines in quarantine"
-        return lines + (f" ({faults})" if faults else "")
 
 
 @contextmanager
@@ -285,6 +331,11 @@ def _signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _warn(outcome: JobOutcome, warning: str) -> None:
+    outcome.warnings.append(warning)
+    _log(f"warning: {warning}")
 
 
 def _log(line: str) -> None:

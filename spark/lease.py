@@ -19,7 +19,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -41,6 +43,38 @@ class LeaseTakenError(Exception):
 
 class LeaseLostError(Exception):
     """This process may no longer write to the store, because another process has taken over the lease."""
+
+
+class LeaseState(StrEnum):
+    """Whether the holder of a lease may still write.
+
+    - `HELD`: the holder has renewed the lease within `EXPIRY`.
+    - `RELEASED`: the holder has ended and released the lease.
+    - `DIED`: the holder ran on this machine, and has ended without releasing the lease.
+    - `EXPIRED`: the holder has not renewed the lease for `EXPIRY`.
+    """
+
+    HELD = "held"
+    RELEASED = "released"
+    DIED = "died"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseStatus:
+    """The newest lease of a store.
+
+    Attributes:
+        token: the lease's token.
+        holder: the process that holds or held the lease, for people.
+        state: whether the holder may still write.
+        renewed_at: the last renewal by the file system's clock; None if another process has just replaced the lease.
+    """
+
+    token: int
+    holder: str
+    state: LeaseState
+    renewed_at: datetime | None
 
 
 class Lease:
@@ -122,6 +156,34 @@ def hold_lease(folders: Folders, expiry: float = EXPIRY, clock: Callable[[], flo
         thread.join()
         with suppress(FolderError):
             lease.release()
+
+
+def lease_status(folders: Folders, now: datetime | None = None) -> LeaseStatus | None:
+    """Returns the newest lease of a store without changing anything; None if no process has ever had a lease.
+
+    The age of the last renewal is measured by this machine's clock, and not by the file system's clock as for a process
+    that takes over a lease.
+
+    Args:
+        folders: the folders of the store.
+        now: the current time; the clock's time if None.
+
+    Raises:
+        FolderError: the file system does not respond.
+    """
+    if not (token := _newest(folders)):
+        return None
+    holder, renewed = _holder(folders, token), folders.modified_at(_file(token))
+    renewed_at = None if renewed is None else datetime.fromtimestamp(renewed, UTC)
+    state = LeaseState.HELD
+    if holder.get("released"):
+        state = LeaseState.RELEASED
+    elif _has_died(holder):
+        state = LeaseState.DIED
+    elif renewed_at is not None and ((now or datetime.now(UTC)) - renewed_at).total_seconds() > EXPIRY:
+        state = LeaseState.EXPIRED
+    name = f"process {holder.get('pid')} on {holder.get('host')}" if holder else "an unknown process"
+    return LeaseStatus(token=token, holder=name, state=state, renewed_at=renewed_at)
 
 
 def _take_lease(folders: Folders, expiry: float) -> int:

@@ -1,7 +1,7 @@
-"""Writes a summary to standard output, as a table for people or as JSON lines for scripts."""
+"""Writes tables to standard output for people, and summaries also as JSON lines for scripts."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -31,19 +31,39 @@ def show_table(answer: DataFrame, summary: Summary, limit: int) -> None:
         F.date_format(name, "yyyy-MM-dd HH:mm:ss") if kind == "timestamp" else name for name, kind in types.items()
     )
     rows = answer.orderBy(*_order(summary)).select(*cells).take(limit + 1)
-    table = Table(box=SIMPLE_HEAD)
-    for name, kind in types.items():
-        table.add_column(name, justify="right" if kind in ("bigint", "double") else "left", overflow="fold")
-    for row in rows[:limit]:
-        table.add_row(*(Text(_format_cell(cell)) for cell in row))
-    # Output that is not a terminal is read by programs, so lines are not folded.
-    console = Console(width=None if sys.stdout.isatty() else _TABLE_WIDTH)
-    console.print(table)
+    columns = [(name, kind in ("bigint", "double")) for name, kind in types.items()]
+    print_table(columns, rows[:limit])
     if len(rows) > limit:
-        console.print(f"These are the first {limit} rows; --limit or --json shows more.")
+        print_text(f"These are the first {limit} rows; --limit or --json shows more.")
 
 
-def _format_cell(cell: object) -> str:
+def print_table(columns: Sequence[tuple[str, bool]], rows: Iterable[Iterable[object]]) -> None:
+    """Writes a table.
+
+    Args:
+        columns: the name of each column, and whether its cells are aligned to the right.
+        rows: the cells of each row. None is an empty cell.
+    """
+    table = Table(box=SIMPLE_HEAD)
+    for name, right in columns:
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    _console().print(table)
+
+
+def print_text(text: str) -> None:
+    """Writes a line of text. A terminal folds the line between words."""
+    _console().print(Text(printable(text)))
+
+
+def _console() -> Console:
+    # Output that is not a terminal is read by programs, so lines are not folded.
+    return Console(width=None if sys.stdout.isatty() else _TABLE_WIDTH)
+
+
+def printable(cell: object) -> str:
+    """Formats a cell as text without control characters. None becomes an empty text."""
     if isinstance(cell, float):
         return f"{cell:.1f}"
     # Text from clients and broken sidecars must not send control characters to the terminal.

@@ -36,12 +36,14 @@ class RequeueResult:
     Attributes:
         judged: number of lines that were judged again.
         taken: number of these lines that are valid now.
+        records: number of records of these lines. A line may have many records.
         hours: the hours (UTC) whose tables were computed again, oldest first.
         unfinished: whether lines were left out because the next run repeats their batch and judges them anyway.
     """
 
     judged: int
     taken: int
+    records: int = 0
     hours: tuple[datetime, ...] = ()
     unfinished: bool = False
 
@@ -89,7 +91,7 @@ def requeue(
     )
     hours = tuple(sorted(added.hours))
     taken = int(seen.get["lines"]) - sum(added.quarantined.values())
-    return RequeueResult(judged=count, taken=taken, hours=hours, unfinished=unfinished)
+    return RequeueResult(judged=count, taken=taken, records=added.records, hours=hours, unfinished=unfinished)
 
 
 def _judged_again(store: Store, lines: DataFrame, faults: Collection[Fault], now: datetime) -> DataFrame:

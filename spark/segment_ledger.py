@@ -49,31 +49,23 @@ class SegmentLedger:
             self._folders.remove(name)
             self._folders.write_new_file(name, files)
 
-    def changed(self, files: DataFrame) -> list[str]:
-        """Returns the sorted URLs of files that were read, but never in their current state. Leaves out empty files.
+    def compared(self, files: DataFrame) -> DataFrame:
+        """Compares files with the ledger.
 
         Args:
             files: the current files, as `line_sources.FILE`.
+
+        Returns:
+            The files with the column `unchanged` BOOLEAN: whether the file was read in its current state; null if no
+            line of the file was ever read.
         """
         pieces = self._folders.children(_FOLDER)
         if not pieces:
-            return []
-        taken, now = self._read(pieces).alias("taken"), files.where(F.col("size") > 0).alias("now")
+            return files.withColumn("unchanged", F.lit(None).cast("boolean"))
+        taken, now = self._read(pieces).alias("taken"), files.alias("now")
         same = F.expr("taken.size = now.size AND taken.modified = now.modified")
-        joined = (
-            now.join(taken, F.expr("taken.path = now.path")).groupBy("now.path").agg(F.bool_or(same).alias("known"))
-        )
-        return sorted(row["path"] for row in joined.where(~F.col("known")).collect())
-
-    def unread(self, files: DataFrame) -> list[str]:
-        """Returns the sorted URLs of files of which no line was ever read.
-
-        Args:
-            files: the current files, as `line_sources.FILE`.
-        """
-        if pieces := self._folders.children(_FOLDER):
-            files = files.join(self._read(pieces).select("path"), "path", "left_anti")
-        return sorted(row["path"] for row in files.select("path").collect())
+        joined = now.join(taken, F.expr("taken.path = now.path"), "left")
+        return joined.groupBy("now.path", "now.size", "now.modified").agg(F.bool_or(same).alias("unchanged"))
 
     def merge(self) -> None:
         """Merges the files of the ledger if there are many."""

@@ -14,7 +14,6 @@ moves a batch to its place. Only the process that holds the store's lease may wr
     _attempts/tables.<attempt>/         the rows of a table that are not in their place yet
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from threading import RLock
@@ -31,6 +30,7 @@ from group_sidecar.spark.duplicates import deduplicated
 from group_sidecar.spark.filesystem import HOUR, Folders, day_folder, hour_folder
 from group_sidecar.spark.lease import Lease
 from group_sidecar.spark.segment_ledger import SegmentLedger
+from group_sidecar.spark.store_settings import StoreError, StoreSettings, read_settings, write_settings
 from group_sidecar.spark.tables import RECORDS, TABLES
 from group_sidecar.spark.write_attempts import ComputeTables, WriteAttempts, WriteResult
 
@@ -38,17 +38,13 @@ PARQUET = "parquet"
 ICEBERG = "iceberg"
 QUARANTINE = "quarantine"
 CHECKPOINT = "checkpoint"
+_COMMITS = f"{CHECKPOINT}/commits"
+"""Spark's files of completed batches, each named by the number of its batch."""
 CLOSED_AFTER = timedelta(hours=2)
 """An hour is compacted at the earliest this long after its end. The next compaction also merges records that arrive
 later."""
 _BY_KIND = ("kind", "sidecar", "boot", "seq")
 """The order of compacted records. A query reads records of only some kinds, so records of a kind are adjacent."""
-_MADE_WITH = "store.json"
-_LAYOUT = 1
-
-
-class StoreError(Exception):
-    """The store cannot be used as requested. The text explains why, in one line."""
 
 
 class Store:
@@ -69,8 +65,8 @@ class Store:
         check_lease: raises LeaseLostError if this process may no longer write.
 
     Raises:
-        StoreError: the store was created with another window or format, the window does not divide an hour, or Spark
-            lacks the format.
+        StoreError: the store was created with another window or format, or by a newer version of the job; its settings
+            are damaged; the window does not divide an hour; or Spark lacks the format.
     """
 
     def __init__(
@@ -118,13 +114,12 @@ class Store:
             retention: the maximum age of days; None to keep all days.
 
         Raises:
-            StoreError: there is no store.
+            StoreError: there is no store, or this version of the job cannot read it.
         """
-        made = Folders(spark, path).read(_MADE_WITH)
+        made = read_settings(Folders(spark, path))
         if made is None:
             raise StoreError(f"there are no tables in {path}")
-        found = json.loads(made)
-        return cls(spark, path, found["format"], found["window"], retention=retention, lease=lease)
+        return cls(spark, path, made.format, made.window, retention=retention, lease=lease)
 
     @property
     def checkpoint(self) -> str:
@@ -150,6 +145,16 @@ class Store:
         """
         return self._attempts.recover(compute_tables)
 
+    def unfinished_attempts(self) -> list[str]:
+        """Returns the sorted names of the write attempts that are in progress, or whose process has died."""
+        return self._attempts.unfinished()
+
+    def last_batch_at(self) -> datetime | None:
+        """Returns when the last batch of a run or stream was completed; None if there is none or it is not known."""
+        number = self._last_batch()
+        at = None if number < 0 else self._folders.modified_at(f"{_COMMITS}/{number}")
+        return None if at is None else datetime.fromtimestamp(at, UTC)
+
     def quarantine_folders(
         self, since: datetime | None = None, until: datetime | None = None
     ) -> tuple[list[str], list[str]]:
@@ -158,8 +163,7 @@ class Store:
         Returns:
             The folders of batches that are done, and those of the batch that the next run repeats.
         """
-        numbers = (int(name) for name in self._folders.children(f"{CHECKPOINT}/commits") if name.isdigit())
-        return self._quarantine.folders_of(self._folders.hours(QUARANTINE, since, until), max(numbers, default=-1))
+        return self._quarantine.folders_of(self._folders.hours(QUARANTINE, since, until), self._last_batch())
 
     def quarantined(self, folders: Sequence[str]) -> DataFrame:
         """Returns the lines of folders of the quarantine, each with its `folder` and its `folder_hour`."""
@@ -262,20 +266,24 @@ class Store:
                 self._spark.sql(f"DELETE FROM {self._sql_name(table)} WHERE day < DATE '{day:%Y-%m-%d}'")
         return len(dropped)
 
+    def _last_batch(self) -> int:
+        """Returns the number of the last batch that a run or stream has completed; -1 if there is none."""
+        return max((int(name) for name in self._folders.children(_COMMITS) if name.isdigit()), default=-1)
+
     def _sql_name(self, table: str) -> str:
         """Returns the SQL name of a table in another format than Parquet."""
         return f"{self._catalog}.{table}" if self._catalog else f"{self._format}.`{self._folders.url(table)}`"
 
     def _check_made_with(self) -> None:
-        made = {"layout": _LAYOUT, "format": self._format, "window": self.window}
-        found = self._folders.read(_MADE_WITH)
-        if found is None:
+        found = read_settings(self._folders)
+        if found is None or self._format != PARQUET:
             self._check_format()
-            self._folders.write_new_file(_MADE_WITH, json.dumps(made) + "\n")
+        if found is None:
+            write_settings(self._folders, StoreSettings(format=self._format, window=self.window))
             return
-        for name, value in json.loads(found).items():
-            if made[name] != value:
-                raise StoreError(f"{self._folders.root} was made with {name} {value}, not {made[name]}")
+        for name, old, new in (("format", found.format, self._format), ("window", found.window, self.window)):
+            if old != new:
+                raise StoreError(f"{self._folders.root} was made with {name} {old}, not {new}")
 
     def _check_format(self) -> None:
         try:
@@ -283,7 +291,7 @@ class Store:
         except AnalysisException:
             pass  # Spark has the format, and only the folder does not exist.
         except Exception as error:
-            raise StoreError(f"Spark cannot write the format {self._format}: its jars are missing") from error
+            raise StoreError(f"Spark lacks the format {self._format}: name its jars with --jars") from error
 
     def _hand_over(self, table: str, rows: DataFrame) -> None:
         if self._catalog is not None:
@@ -329,7 +337,10 @@ def _catalog(spark: SparkSession, root: str) -> str:
 
 def _width(window: str) -> timedelta:
     number, _, unit = window.partition(" ")
-    width = timedelta(**{unit if unit.endswith("s") else f"{unit}s": int(number)})
+    try:
+        width = timedelta(**{unit if unit.endswith("s") else f"{unit}s": int(number)})
+    except (TypeError, ValueError, OverflowError):
+        raise StoreError(f"a window of {window} is no time like 5 minutes") from None
     if width <= timedelta(0) or HOUR % width:
         raise StoreError(f"a window of {window} does not divide an hour")
     return width

@@ -159,6 +159,10 @@ class WriteAttempts:
             self._folders.remove(f"{_FOLDER}/{name}")
         return hours
 
+    def unfinished(self) -> list[str]:
+        """Returns the sorted names of the attempts that are in progress, or whose process has died."""
+        return self._folders.children(_FOLDER)
+
     def folder(self, what: str) -> str:
         """Returns the folder of a new attempt."""
         return f"{_FOLDER}/{what}.{self._name()}"

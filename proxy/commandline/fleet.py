@@ -15,7 +15,7 @@ PROGRAM_VARIABLE = "GROUP_SIDECAR_PROGRAM"
 
 
 def fleet(context: typer.Context) -> None:
-    """Aggregate the records of all sidecars with Spark: run, replay, requeue, report."""
+    """Aggregate the records of all sidecars with Spark: run, replay, requeue, report, doctor."""
     os.environ[PROGRAM_VARIABLE] = PROGRAM
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "group_sidecar.spark", *context.args])

@@ -32,7 +32,7 @@ from group_sidecar.proxy.cli import app
 from group_sidecar.proxy.commandline import healthcheck
 from group_sidecar.proxy.commandline.groups import groups_app
 from group_sidecar.proxy.config.loading import load_config
-from group_sidecar.spark.cli import arguments
+from group_sidecar.spark.command_arguments import arguments
 from tests.scripts.documents import GENERATED, ROOT, blocks, pages, spans, text_of
 
 SHELL, CONSOLE = "sh", "console"

@@ -25,7 +25,8 @@ from group_sidecar.metrics.journal_segments import JournalSegments
 from group_sidecar.metrics.record_builder import RecordBuilder
 from group_sidecar.metrics.records import timestamp
 from group_sidecar.spark import cli as fleet_job
-from group_sidecar.spark.cli import arguments, main
+from group_sidecar.spark.cli import main
+from group_sidecar.spark.command_arguments import arguments
 from group_sidecar.spark.environment import java_missing, pyspark_missing
 from group_sidecar.spark.store import Store
 from tests.kafka.processes import ChildProcess
@@ -256,7 +257,7 @@ def test_idle_stream_ends_on_sigterm(tmp_path: Path) -> None:
         assert process.stop(seconds=60) == 0, process.tail()
 
 
-@pytest.mark.parametrize("command", ["run", "replay", "requeue", "report"])
+@pytest.mark.parametrize("command", ["run", "replay", "requeue", "report", "doctor"])
 def test_help_lists_exit_statuses(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The help of each command lists the exit statuses."""
     with pytest.raises(SystemExit) as left:
@@ -292,6 +293,10 @@ def test_group_sidecar_forwards_help() -> None:
         "run --input . --stream",
         "run --input . --output . --stream --json",
         "run --input . --textfile nowhere/x.prom",
+        "run --input . --result nowhere/x.json",
+        "run --input . --result .",
+        "run --input . --output . --stream --result x.json",
+        "run --input . --output . --stream --fail-if-empty",
         "run --input . --jars nowhere.jar",
         "run --input . --command-config nowhere",
         "replay --input . --output . --from 2025-01-31 --to yesterday",
@@ -302,6 +307,12 @@ def test_group_sidecar_forwards_help() -> None:
         "requeue --output . --retention 5h",
         "requeue --output . --from 2025-01-31 --to 2025-01-31",
         "report --tables nowhere --output x.html",
+        "doctor",
+        "doctor --output nowhere",
+        "doctor --output . --input nowhere",
+        "doctor --output . --input kafka://host:1/topic",
+        "doctor --output . --limit 0",
+        "doctor --output . --from 2025-01-31 --to 2025-01-31",
     ],
 )
 def test_invalid_argument_has_status_2(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:

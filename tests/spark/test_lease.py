@@ -15,7 +15,15 @@ from pyspark.sql import SparkSession
 
 from group_sidecar.spark import lease as lease_module
 from group_sidecar.spark.filesystem import FolderError, Folders
-from group_sidecar.spark.lease import Lease, LeaseLostError, LeaseTakenError, hold_lease
+from group_sidecar.spark.lease import (
+    EXPIRY,
+    Lease,
+    LeaseLostError,
+    LeaseState,
+    LeaseTakenError,
+    hold_lease,
+    lease_status,
+)
 
 NEVER = 1e6
 """Seconds. These leases do not expire by themselves, and are not renewed."""
@@ -198,3 +206,28 @@ def test_unwritable_folder_has_no_lease(spark: SparkSession, tmp_path: Path) -> 
     (tmp_path / "file").touch()
     with pytest.raises(FolderError, match=r"^cannot "), hold_lease(Folders(spark, str(tmp_path / "file"))):
         pass
+
+
+def test_status_is_read_without_a_trace(folders: Folders, tmp_path: Path) -> None:
+    """The status names the holder and whether it may still write. Reading it changes no file."""
+    assert lease_status(folders) is None
+    assert not (tmp_path / "_lease").exists()
+    with passing_for_another_machine(), hold_lease(folders, NEVER) as lease:
+        files = {path: path.stat().st_mtime for path in (tmp_path / "_lease").iterdir()}
+        held = lease_status(folders)
+        assert held is not None
+        assert (held.token, held.state) == (lease.token, LeaseState.HELD)
+        assert held.holder.startswith(f"process {os.getpid()} on ")
+        assert {path: path.stat().st_mtime for path in (tmp_path / "_lease").iterdir()} == files
+        suspend(tmp_path, lease, EXPIRY + 1)
+        expired = lease_status(folders)
+        assert expired is not None
+        assert expired.state == LeaseState.EXPIRED
+    released = lease_status(folders)
+    assert released is not None
+    assert released.state == LeaseState.RELEASED
+    with hold_lease(folders, NEVER), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease_module, "_started", lambda _: None)
+        died = lease_status(folders)
+        assert died is not None
+        assert died.state == LeaseState.DIED

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from group_sidecar.spark.cli import arguments
+from group_sidecar.spark.command_arguments import arguments
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "spark"
 PROGRAM = Path(sys.executable).with_name("spark-pipelines")

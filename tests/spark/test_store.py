@@ -13,7 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from group_sidecar.spark.filesystem import FolderError, Folders
-from group_sidecar.spark.store import Store, StoreError
+from group_sidecar.spark.jobs import RunOptions, run
+from group_sidecar.spark.store import Store
+from group_sidecar.spark.store_settings import StoreError
 from group_sidecar.spark.tables import RECORDS
 from group_sidecar.spark.write_attempts import RowCountError, WriteAttempts
 from tests.spark.record_frames import MIDNIGHT, RecordsOfBoot, Row, at, frame
@@ -346,9 +348,52 @@ def test_store_keeps_its_settings(spark: SparkSession, tmp_path: Path) -> None:
         Store(spark, str(tmp_path / "store"))
     with pytest.raises(StoreError, match="a window of 7 minutes does not divide an hour"):
         Store(spark, str(tmp_path / "other"), window="7 minutes")
-    with pytest.raises(StoreError, match="cannot write the format delta"):
+    with pytest.raises(StoreError, match="lacks the format delta"):
         Store(spark, str(tmp_path / "other"), "delta")
     assert not (tmp_path / "other").exists()
+
+
+NEWER = "so a newer version of the job made this store: upgrade the job"
+DAMAGED = "restore it, or make a new store from the journals"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"layout": 2, "shape": "round"}', f"has layout 2, {NEWER}"),
+        (
+            '{"layout": 1, "format": "parquet", "window": "5 minutes", "zone": "UTC"}',
+            f"has the unknown setting zone, {NEWER}",
+        ),
+        ('{"layout": 1, "format": "par', f"is damaged, because it is no JSON: {DAMAGED}"),
+        ("", f"is damaged, because it is no JSON: {DAMAGED}"),
+        ("[" * 100_000, f"is damaged, because it is no JSON: {DAMAGED}"),
+        ("[1]", f"is damaged, because it is no JSON object: {DAMAGED}"),
+        ("{}", f"is damaged, because it has no layout 1: {DAMAGED}"),
+        ('{"layout": "1"}', f"is damaged, because it has no layout 1: {DAMAGED}"),
+        ('{"layout": 1, "window": "5 minutes"}', f"is damaged, because it has no format: {DAMAGED}"),
+        ('{"layout": 1, "format": "parquet", "window": 5}', f"is damaged, because it has no window: {DAMAGED}"),
+    ],
+)
+def test_unknown_settings_have_one_line(text: str, reason: str, spark: SparkSession, tmp_path: Path) -> None:
+    """A store of a newer version or with damaged settings is refused in one line, before anything is written."""
+    (tmp_path / "store.json").write_text(text)
+    line = f"^{re.escape(f'file:{tmp_path}/store.json {reason}')}$"
+    with pytest.raises(StoreError, match=line):
+        Store.opened(spark, str(tmp_path))
+    with pytest.raises(StoreError, match=line):
+        Store(spark, str(tmp_path))
+    with pytest.raises(StoreError, match=line):
+        run(spark, RunOptions(source=str(tmp_path), output=str(tmp_path)))
+    assert [path.name for path in tmp_path.rglob("*")] == ["store.json"]
+    assert (tmp_path / "store.json").read_text() == text
+
+
+def test_damaged_window_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """A window that is no time is refused in one line."""
+    (tmp_path / "store.json").write_text('{"layout": 1, "format": "parquet", "window": "often"}')
+    with pytest.raises(StoreError, match="a window of often is no time like 5 minutes"):
+        Store.opened(spark, str(tmp_path))
 
 
 def test_hours_within_range(spark: SparkSession, tmp_path: Path) -> None:

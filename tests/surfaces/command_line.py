@@ -14,8 +14,10 @@ from group_sidecar.proxy.commandline import healthcheck
 from group_sidecar.proxy.commandline.fleet import PROGRAM, PROGRAM_VARIABLE
 from group_sidecar.proxy.commandline.groups import groups_app
 from group_sidecar.proxy.commandline.target import CA_FILE, COMMAND_CONFIG, TARGET_VARIABLES, TOKEN, TOKEN_FILE
-from group_sidecar.spark.cli import (
+from group_sidecar.spark.command_arguments import (
+    EXIT_EMPTY,
     EXIT_FAILED,
+    EXIT_FINDINGS,
     EXIT_REQUIREMENT_MISSING,
     EXIT_STORE_LOCKED,
     EXIT_USAGE,
@@ -51,6 +53,8 @@ def command_line() -> str:
                 "usage": EXIT_USAGE,
                 "unmet": EXIT_REQUIREMENT_MISSING,
                 "busy": EXIT_STORE_LOCKED,
+                "findings": EXIT_FINDINGS,
+                "empty": EXIT_EMPTY,
             },
             "demo": _parser(demo),
             "listed by --help": _listed("--help") + _listed("groups", "--help"),

@@ -74,6 +74,7 @@ USAGE: list[tuple[dict[str, str], tuple[str, ...]]] = [
 _RUN = ("run", "--input", "journals")
 _REPLAY = ("replay", "--input", "journals", "--output", "tables")
 _REQUEUE = ("requeue", "--output", "journals")
+_DOCTOR = ("doctor", "--output", "journals")
 _REPORT = ("report", "--tables", "journals", "--output", "report.html")
 
 FLEET: list[tuple[str, ...]] = [
@@ -109,6 +110,10 @@ FLEET: list[tuple[str, ...]] = [
     (*_REPLAY, "--from", "2025-01-31", "--to", "2025-01-31"),
     (*_REPLAY, "--from", "yesterday", "--to", "2025-01-31"),
     (*_REPLAY, "--from", "2025-01-31T09:00Z", "--to", "2025-01-31T10:00Z"),
+    (*_RUN, "--result", "absent/x.json"),
+    (*_RUN, "--output", "tables", "--stream", "--result", "x.json"),
+    (*_RUN, "--output", "tables", "--stream", "--fail-if-empty"),
+    (*_REQUEUE, "--result", "journals"),
     ("requeue",),
     ("requeue", "--output", "absent"),
     _REQUEUE,
@@ -120,5 +125,13 @@ FLEET: list[tuple[str, ...]] = [
     ("report", "--tables", "absent", "--output", "report.html"),
     (*_REPORT, "--from", "x"),
     _REPORT,
+    ("doctor",),
+    ("doctor", "--output", "absent"),
+    _DOCTOR,
+    (*_DOCTOR, "--input", "absent"),
+    (*_DOCTOR, "--input", "kafka://host:9092/topic"),
+    (*_DOCTOR, "--limit", "0"),
+    (*_DOCTOR, "--from", "2025-01-31", "--to", "2025-01-31"),
+    (*_DOCTOR, "--input", "journals", "--from", "2025-01-31", "--json", "--limit", "5"),
 ]
-"""Arguments of the fleet job. Seven of them are valid."""
+"""Arguments of the fleet job. Nine of them are valid."""
