@@ -40,6 +40,7 @@ from group_sidecar.coordinator.model.views import (
 from group_sidecar.coordinator.state.bounded_ids import IssuedIds
 from group_sidecar.coordinator.state.client_hosts import with_clients
 from group_sidecar.coordinator.state.completeness import Completeness
+from group_sidecar.coordinator.state.expired_clients import ExpiredClientsBudget
 from group_sidecar.coordinator.state.former_groups import NOTHING_KNOWN, FormerGroup
 from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION, Lifecycle
 from group_sidecar.coordinator.state.log_partitions import ALWAYS_LED, LeaderTerm
@@ -62,6 +63,7 @@ class Group:
         ticks: numbers the changes of all groups.
         changed: collects the names of the groups that have changed.
         unread_writes: the writes that could not be decoded.
+        expired_clients_budget: counts the expired clients of all groups.
 
     Attributes:
         lifecycle: the state and the generation.
@@ -87,6 +89,7 @@ class Group:
         ticks: Iterator[int],
         changed: set[str],
         unread_writes: UnreadWrites,
+        expired_clients_budget: ExpiredClientsBudget,
     ) -> None:
         self.group_id = group_id
         self._ticks, self._changed = ticks, changed
@@ -99,7 +102,7 @@ class Group:
         self.leader_term = ALWAYS_LED
         # What the copy knew before it forgot the group's state, until the log shows the group or a generation begins.
         self._former = NOTHING_KNOWN
-        self.rebalances = RebalanceTracking()
+        self.rebalances = RebalanceTracking(expired_clients_budget)
         self.changes = 0
         self.changed_at = self.wire_event_at = NEVER
         self.metadata_bytes, self.metadata_counted_at = 0, -1
@@ -480,6 +483,10 @@ class Group:
     def has_timers(self) -> bool:
         """Whether the passing of time can change the group."""
         return bool(self.members or self.pending or self.pending_joins.has_any or self.rebalances.expired_clients)
+
+    def expired_clients_due(self, now: float) -> int:
+        """Returns how many expired clients `expire` has to look at."""
+        return self.rebalances.expired_clients.due(now)
 
     def expire(self, now: float) -> list[Member]:
         """Moves the members that the broker must have removed to `overdue`. Returns these members."""

@@ -209,7 +209,7 @@ def test_former_generation_expires(silent_for: float, begins: int) -> None:
 
 def test_clients_count_as_bytes() -> None:
     """The texts of expired clients count towards the bound in bytes."""
-    groups = FormerGroups(2, max_member_bytes=1500)
+    groups = FormerGroups(2, max_member_bytes=1000)
     client = ExpiredClient(MemberInfo(member_id="m", client_id="c", client_host="/h"), 1.0)
     groups.put("a", FormerGroup(expired=(client,)))
     assert groups.table.bytes > client.bytes > 500
