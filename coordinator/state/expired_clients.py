@@ -1,6 +1,6 @@
 """The clients of one group whose members' sessions have expired, and that may come back as new members."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
@@ -20,11 +20,20 @@ dictionary of its group, and the headers of five texts."""
 
 @dataclass(frozen=True, slots=True)
 class ExpiredClient:
-    """An expired client: its former member, the end of the session, and whether the client is a new member by now."""
+    """An expired client.
+
+    Attributes:
+        member: the former member.
+        ended_at: when the member's session ended, or will end.
+        is_back: whether the client is a new member by now.
+        is_assumed: whether the copy did not see the session end, because it had forgotten the group's state. The member
+            may have left instead.
+    """
 
     member: MemberInfo
     ended_at: float
     is_back: bool = False
+    is_assumed: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -130,11 +139,11 @@ class ExpiredClients:
                 self._clients, self._first_end = _NO_CLIENTS, FOREVER
 
     def with_members(self, members: Iterable[Member]) -> tuple[ExpiredClient, ...]:
-        """Returns these clients and the clients of members, whose sessions may end unseen."""
+        """Returns these clients and the clients of members, whose sessions may end unseen (`is_assumed`)."""
         clients = dict(self._clients)
         for client in _clients_of(members):
             if _is_wanted(clients, client):
-                clients[client.key] = client
+                clients[client.key] = replace(client, is_assumed=True)
         return tuple(clients.values())
 
     def note_listed(self, members: Mapping[str, Member], began_at: float, now: float) -> None:
@@ -146,6 +155,16 @@ class ExpiredClients:
         for client in list(self._clients.values()):
             if client.ended_at > now and (member := members.get(client.member.member_id)) is not None:
                 self._set(replace(client, ended_at=max(client.ended_at, member.timeout_at(began_at))))
+
+    def forget_assumed(self, members: Container[str]) -> None:
+        """Forgets the clients whose sessions the copy did not see end, except the clients of these members.
+
+        The group has got other members while the copy had no state of the group, so a missing member may have left.
+        """
+        for key in [
+            key for key, client in self._clients.items() if client.is_assumed and client.member.member_id not in members
+        ]:
+            self._remove(key)
 
     def forget(self, member_id: str) -> None:
         """Forgets the client of a former member: its session had not expired, or it left otherwise."""

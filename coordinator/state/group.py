@@ -301,6 +301,8 @@ class Group:
 
     def _apply_former(self, now: float) -> None:
         self.roster.adopt_former(self._former.reported_gone)
+        if UNKNOWN_GENERATION < self._former.generation < self.generation:
+            self.rebalances.expired_clients.forget_assumed(self.members)
         self.rebalances.expired_clients.note_listed(self.members, self.leader_term.began_at, now)
 
     def former(self) -> FormerGroup:

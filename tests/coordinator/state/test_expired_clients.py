@@ -205,6 +205,22 @@ def test_session_goes_on_after_reload(signs: str) -> None:
     assert started.cause is not EXPIRED
 
 
+@pytest.mark.parametrize(("members", "cause"), [("b", NEW_MEMBER), ("ab", EXPIRED)])
+def test_group_goes_on_at_another_broker(members: str, cause: RebalanceCause) -> None:
+    """A member is not in the generation that another broker has written meanwhile. The member may have left there."""
+    copy = found(leader_epoch=4)
+    take_over(copy)
+    copy.log_says(generation(1, "a", "b"))
+    sees_a(copy)
+    copy.follower.resign(0, 6, copy.now)
+    copy.now += 30
+    take_over(copy, 7)
+    copy.log_says(generation(1, "a", "b"), generation(2, *members))
+    copy.now += 6
+    [started] = of_started(copy, joining(copy, reason=REJOINED))
+    assert started.cause is cause
+
+
 def test_heartbeat_in_rebalance_shows_session() -> None:
     """The broker restarts, and a heartbeat shows a rebalance in progress. The session of the member goes on."""
     copy = reloaded()
