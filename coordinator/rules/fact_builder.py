@@ -37,7 +37,7 @@ def member_gone_facts(group: Group, member: Member, departure: Departure, now: f
     if member.is_reported_gone:
         return []
     if departure is Departure.EXPIRED and group.kind is CLASSIC:
-        group.rebalances.expired_clients.note([member])
+        group.rebalances.expired_clients.note_expired(member, now)
     if departure is not Departure.FENCED:
         group.rebalances.count_left([member])
     return [_gone_fact(group, member, departure, now, reason)] if member.client_host else []

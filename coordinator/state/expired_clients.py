@@ -118,6 +118,13 @@ class ExpiredClients:
         """
         self.adopt(_clients_of(members))
 
+    def note_expired(self, member: Member, now: float) -> None:
+        """Keeps the client of a member whose session has ended. The session did not end later than now."""
+        self.note([member])
+        for client in list(self._clients.values()):
+            if client.member.member_id == member.member_id:
+                self._set(replace(client, ended_at=min(client.ended_at, now), is_assumed=False))
+
     def adopt(self, clients: Iterable[ExpiredClient]) -> None:
         """Keeps expired clients, for instance those of the dropped state of the same group."""
         for client in clients:
@@ -145,6 +152,11 @@ class ExpiredClients:
             if _is_wanted(clients, client):
                 clients[client.key] = replace(client, is_assumed=True)
         return tuple(clients.values())
+
+    @property
+    def assumed_ids(self) -> list[str]:
+        """The former member ids of the clients whose sessions the copy did not see end."""
+        return [client.member.member_id for client in self._clients.values() if client.is_assumed]
 
     def note_listed(self, members: Mapping[str, Member], began_at: float, now: float) -> None:
         """Notes that the log or a description contains these members, by member id.

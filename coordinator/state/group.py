@@ -304,6 +304,7 @@ class Group:
         if UNKNOWN_GENERATION < self._former.generation < self.generation:
             self.rebalances.expired_clients.forget_assumed(self.members)
         self.rebalances.expired_clients.note_listed(self.members, self.leader_term.began_at, now)
+        self.roster.note_seen_before(self.rebalances.expired_clients.assumed_ids)
 
     def former(self) -> FormerGroup:
         """Returns what the copy keeps of the group if it forgets the group's state now.

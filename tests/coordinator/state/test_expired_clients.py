@@ -173,17 +173,60 @@ def sees_a(copy: Copy) -> None:
     copy.wire_says(MemberSeen, no_rebalance=True, **A)
 
 
-def reloaded() -> Copy:
+def reloaded(members: str = "a", *, exclusive: bool = False) -> Copy:
     """Returns a copy of a group whose broker has restarted. A request of member a was seen before."""
-    copy = found(leader_epoch=4)
+    copy = found(leader_epoch=4, exclusive=exclusive)
     take_over(copy)
-    copy.log_says(GROUP)
+    copy.log_says(generation(1, *members))
     sees_a(copy)
     copy.now += 3
     copy.follower.resign(0, 6, copy.now)
     take_over(copy, 7)
-    copy.log_says(GROUP)
+    copy.log_says(generation(1, *members))
     return copy
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_session_ends_after_reload(exclusive: bool) -> None:
+    """A member sends no request after the restart. The broker's timer expires somewhat earlier than the copy's."""
+    copy = reloaded("ab", exclusive=exclusive)
+    copy.now += 2.5
+    facts = copy.wire_says(RebalanceSeen, member_id="b", generation=1, is_heartbeat=True)
+    [started] = of_kind(facts, RebalanceStarted)
+    assert (started.cause, started.by and started.by.member_id) == (EXPIRED, "a")
+    [gone] = of_kind(copy.log_says(generation(2, "b")), MemberGone)
+    assert (gone.member_id, gone.how) == ("a", Departure.EXPIRED)
+
+
+def test_rebalance_without_join_after_reload() -> None:
+    """A rebalance soon after the restart that no join has begun has no known cause."""
+    copy = reloaded("ab")
+    facts = copy.wire_says(RebalanceSeen, member_id="b", generation=1, is_heartbeat=True)
+    assert [started.cause for started in of_kind(facts, RebalanceStarted)] == [RebalanceCause.UNKNOWN]
+    [gone] = of_kind(copy.log_says(generation(2, "b")), MemberGone)
+    assert (gone.member_id, gone.how) == ("a", Departure.DROPPED)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_only_member_expires_after_reload(removed: bool) -> None:
+    """The only member sends no request after the restart. When it comes back, the broker may have deleted the group."""
+    copy = reloaded()
+    copy.now += 2.5
+    [gone] = of_kind(copy.log_says(generation(2)), MemberGone)
+    assert gone.how is Departure.EXPIRED
+    if removed:
+        copy.manager._cache.remove("g", copy.now)
+    copy.now += 1
+    [started] = of_started(copy, joining(copy, reason=REJOINED))
+    assert (started.cause, started.by and started.by.member_id) == (EXPIRED, "a")
+
+
+def test_unknown_member_after_reload_has_expired() -> None:
+    """The broker's timer has expired somewhat earlier than the copy's: the broker does not know the member."""
+    copy = reloaded("ab")
+    copy.now += 2.5
+    [gone] = of_kind(copy.wire_says(MemberUnknown, member_id="a", instance_id=None), MemberGone)
+    assert gone.how is Departure.EXPIRED
 
 
 @pytest.mark.parametrize("signs", ["", "seen", "left", "seen left", "joined", "logged"])
