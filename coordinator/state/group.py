@@ -14,6 +14,7 @@ The module has more than 400 lines because each property that other modules read
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue
 from group_sidecar.coordinator.model.events import (
@@ -51,6 +52,10 @@ from group_sidecar.coordinator.state.rebalance import Rebalance
 from group_sidecar.coordinator.state.rebalance_tracking import RebalanceTracking
 from group_sidecar.coordinator.state.roster import Roster
 from group_sidecar.coordinator.state.unread_writes import UnreadWrites
+
+MAX_LEFT_MEMBERS_KEPT = 1_000
+"""Maximum number of members that left during the last generation and that are kept when a group's state is forgotten.
+"""
 
 
 class Group:
@@ -317,6 +322,8 @@ class Group:
         known = self.roster.known()
         gone = {member_id: at for member_id, at in self._former.reported_gone.items() if member_id not in known}
         gone |= {member_id: each.reported_gone_at for member_id, each in known.items() if each.is_reported_gone}
+        # The broker has members again that have left, if it loads a generation from before they left.
+        gone |= dict.fromkeys(islice(self.left_member_ids, MAX_LEFT_MEMBERS_KEPT), self.changed_at)
         if not self._knows_generation:
             return self._former._replace(reported_gone=gone, expired=expired)
         return FormerGroup(self.generation, max(self.changed_at, self.wire_event_at), gone, expired)

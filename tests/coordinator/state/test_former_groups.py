@@ -13,7 +13,9 @@ from group_sidecar.coordinator.model.events import (
     JoinRejected,
     JoinSent,
     MemberSeen,
+    MembersLeft,
     NotCoordinatorReplied,
+    RebalanceSeen,
     Synced,
 )
 from group_sidecar.coordinator.model.facts import (
@@ -22,6 +24,7 @@ from group_sidecar.coordinator.model.facts import (
     MemberGone,
     MemberInfo,
     MemberJoined,
+    RebalanceCause,
     RebalanceCompleted,
     RebalanceStarted,
 )
@@ -33,6 +36,7 @@ from group_sidecar.coordinator.state.former_groups import (
     FormerGroup,
     FormerGroups,
 )
+from group_sidecar.coordinator.state.group import MAX_LEFT_MEMBERS_KEPT
 from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION
 from tests.coordinator.rules.test_logged_rebalances import WHO, Copy, generation, of, sends_join
 from tests.coordinator.sweeping import swept
@@ -173,6 +177,32 @@ def test_departure_is_reported_once(lessons: tuple[str, ...], described: bool) -
     facts += swept(copy.manager, copy.now)
     facts += copy.log_says(generation(3))
     assert facts == []
+
+
+@pytest.mark.parametrize("lessons", [each for each in LESSONS if each[-1] == "load"], ids="-".join)
+def test_leave_is_reported_once(lessons: tuple[str, ...]) -> None:
+    """A member leaves, and then the broker loads a generation from before the leave. When the broker removes the member
+    again, its departure is not reported again. The cause of the rebalance is the end of its session.
+    """
+    copy = _loaded()
+    facts = copy.wire_says(MembersLeft, members=(("ax", None),), **WHO)
+    assert [(fact.member_id, fact.how) for fact in of(facts, MemberGone)] == [("ax", Departure.LEFT)]
+    _restarts(copy, *lessons)
+    copy.log_says(GROUP)
+    copy.now += 4
+    facts = copy.wire_says(RebalanceSeen, member_id="by", generation=1, is_heartbeat=True)
+    assert [(started.cause, started.by.member_id) for started in of(facts, RebalanceStarted)] == [
+        (RebalanceCause.SESSION_EXPIRED, "ax")
+    ]
+    assert not of(copy.log_says(generation(2, static=True, by=(0, 1))), MemberGone)
+
+
+def test_left_members_are_bounded() -> None:
+    """Only so many of the members that have left are kept."""
+    copy = _loaded()
+    group = copy.manager.group_metadata_cache["g"]
+    group.left_member_ids.update(map(str, range(MAX_LEFT_MEMBERS_KEPT + 1)))
+    assert len(group.former().reported_gone) == MAX_LEFT_MEMBERS_KEPT
 
 
 def test_returned_member_departs_again() -> None:
