@@ -260,5 +260,28 @@ def test_bounds() -> None:
     large = {f"member-{number}": 1.0 for number in range(3)}
     groups.put("a", FormerGroup(1, reported_gone=large))
     groups.put("b", FormerGroup(2, reported_gone=large))
-    assert (groups.take("a"), groups.take("b").generation) == (NOTHING_KNOWN, 2)
+    assert (groups.take("a"), groups.take("b")) == (FormerGroup(1), FormerGroup(2, reported_gone=large))
     assert groups.table[1:] == (0, 0)
+
+
+def test_clients_are_evicted_first() -> None:
+    """If the bytes do not suffice, the clients of the oldest groups are evicted, then reported members, and never
+    generations. A group of which nothing is known any more is evicted.
+    """
+    clients = tuple(ExpiredClient(MemberInfo(member_id=n, client_id=n, client_host="/h"), 1.0) for n in "ab")
+    size = sum(client.bytes for client in clients)
+    groups = FormerGroups(9, max_member_bytes=size + 500)
+    groups.put("gone", FormerGroup(1, 5.0, {"m": 1.0}))
+    groups.put("both", FormerGroup(2, 5.0, {"m": 1.0}, clients))
+    groups.put("deleted", FormerGroup(expired=clients))
+    assert groups.table.entries == 3
+    groups.put("last", FormerGroup(3, 5.0, {}, clients))
+    assert groups.table.entries == 3
+    assert groups.take("deleted") == NOTHING_KNOWN
+    assert groups.take("both") == FormerGroup(2, 5.0, {"m": 1.0})
+    assert groups.take("last") == FormerGroup(3, 5.0, {}, clients)
+    assert groups.take("gone") == FormerGroup(1, 5.0, {"m": 1.0})
+    assert groups.table[1:] == (0, 0)
+    groups.put("first", FormerGroup(1, 5.0, {"m": 1.0}))
+    groups.put("large", FormerGroup(2, 5.0, {str(n): 1.0 for n in range((size + 500) // 200)}))
+    assert groups.take("first") == FormerGroup(1, 5.0)
