@@ -37,7 +37,7 @@ from group_sidecar.coordinator.rules.internal_events import (
     RecordsUnreadable,
 )
 from group_sidecar.coordinator.state.awaited_tombstones import AWAITED_SECONDS, WHOLE_GROUP
-from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TABLE_BYTES, BoundedTable, TableSize
+from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TABLE_BYTES, TableSize
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_cache import GroupCache
 from group_sidecar.coordinator.state.log_partitions import (
@@ -47,11 +47,9 @@ from group_sidecar.coordinator.state.log_partitions import (
     PartitionTable,
     partition_for,
 )
+from group_sidecar.coordinator.state.moved_groups import MovedGroups
 from group_sidecar.coordinator.state.partition_log import LoggedGroup, PartitionLog
 
-MAX_MOVED_GROUPS = 100_000
-"""Maximum number of kept groups whose partition another broker now leads. The oldest are evicted, and the copy reports
-no `CoordinatorMoved` fact for an evicted group."""
 LOGGED_BYTES = 200
 """Estimated bytes of an offset that the log still has: its key and its value, with a short topic name."""
 GROUPS_PER_MERGE_STEP = 50
@@ -65,7 +63,7 @@ class LogFollower:
         partitions: the partitions that this broker leads, and how far each was read.
         expired: how many offsets the broker has removed without a client's request.
         offsets_removed_at: when a removal of offsets was last read from the log. Deleted topics cause such removals.
-        moved_groups: the groups whose partition another broker now leads, with the number of that partition.
+        moved_groups: the groups whose partition another broker now leads.
     """
 
     def __init__(self, cache: GroupCache) -> None:
@@ -73,7 +71,7 @@ class LogFollower:
         self.partitions: PartitionTable = cache.partitions
         self.expired = 0
         self.offsets_removed_at = NEVER
-        self.moved_groups: BoundedTable[int] = BoundedTable(MAX_MOVED_GROUPS)
+        self.moved_groups = MovedGroups()
         self._cleanup: tuple[int, float] | None = None
         self._bypasses = Bypasses(cache)
 
@@ -89,7 +87,7 @@ class LogFollower:
         yield TableSize("deleted_groups_ahead_of_log", sum(map(len, deleted)), sum(each.bytes for each in deleted))
         awaited = [partition.log.awaited for _, partition in self.partitions]
         yield TableSize("awaited_tombstones", sum(each.size for each in awaited), sum(each.bytes for each in awaited))
-        yield TableSize("groups_left_behind", len(self.moved_groups), self.moved_groups.bytes)
+        yield self.moved_groups.table
 
     # Which partitions this broker leads.
 
@@ -138,8 +136,7 @@ class LogFollower:
         if self.partitions.advance(number, leader_epoch):
             known_before = self.partitions.groups_of(number)
             self._forget_groups(number, now)
-            for group_id in [each for each in self.moved_groups if self.moved_groups.get(each) == number]:
-                self.moved_groups.pop(group_id)
+            self.moved_groups.forget_partition(number)
             self._end_elsewhere(number)
         partition = self.partitions.begin(number, leader_epoch, start_offset)
         partition.loaded_at = now
