@@ -52,6 +52,8 @@ from group_sidecar.coordinator.state.partition_log import LoggedGroup, Partition
 
 LOGGED_BYTES = 200
 """Estimated bytes of an offset that the log still has: its key and its value, with a short topic name."""
+GROUPS_PER_FORGET_STEP = 20
+"""Groups whose state is forgotten before other tasks may run. Forgetting a group takes about 50 microseconds."""
 GROUPS_PER_MERGE_STEP = 50
 """Groups that are merged before other tasks may run."""
 
@@ -73,6 +75,7 @@ class LogFollower:
         self.offsets_removed_at = NEVER
         self.moved_groups = MovedGroups()
         self._cleanup: tuple[int, float] | None = None
+        self._given_up: dict[int, list[str]] = {}  # The groups that `give_up` has forgotten, by partition.
         self._bypasses = Bypasses(cache)
 
     @property
@@ -110,6 +113,7 @@ class LogFollower:
             self._cache.unseen_history.doubt_others()
             self._cache.note_other_brokers(True)
         self.moved_groups.clear()
+        self._given_up.clear()
         self.partitions.recount(None, ())
 
     def begin_load(
@@ -134,7 +138,7 @@ class LogFollower:
         """
         known_before: list[str] = []
         if self.partitions.advance(number, leader_epoch):
-            known_before = self.partitions.groups_of(number)
+            known_before = [*self._given_up.pop(number, ()), *self.partitions.groups_of(number)]
             self._forget_groups(number, now)
             self.moved_groups.forget_partition(number)
             self._end_elsewhere(number)
@@ -160,8 +164,37 @@ class LogFollower:
         for group_id in self.partitions.groups_of(number):
             self.moved_groups.put(group_id, number)
         self._forget_groups(number, now)
+        self._given_up.pop(number, None)
         self.partitions.end(number)
         self._end_elsewhere(number)
+
+    def give_up(self, number: int, leader_epoch: int, now: float, *, moved: bool) -> Iterator[None]:
+        """Forgets the groups of a partition in steps. The caller runs the iterator to its end.
+
+        Then it calls `resign` or `begin_load`, which would otherwise forget all these groups in one step. Until then,
+        the partition counts as failed. `moved` is whether another broker leads the partition now. The iterator ends
+        early if the partition is given up or loaded elsewhere meanwhile.
+
+        Raises:
+            StaleEpoch: a later leader epoch of the partition is known.
+        """
+        self.partitions.check_epoch(number, leader_epoch)
+        partition = self.partitions.leader_partitions.get(number)
+        if partition is None:
+            return
+        partition.state, partition.reason, partition.fresh_at = PartitionState.FAILED, "its leader changes", NEVER
+        partition.log = PartitionLog(partition.log.next_offset)
+        groups = self._given_up[number] = self.partitions.groups_of(number)
+        for done, group_id in enumerate(groups, 1):
+            if self.partitions.leader_partitions.get(number) is not partition:
+                return
+            if moved:
+                self.moved_groups.put(group_id, number)
+            self._cache.forget_state(group_id)
+            if done % GROUPS_PER_FORGET_STEP == 0:
+                self._cache.note_removal(now)
+                yield
+        self._cache.note_removal(now)
 
     def _end_elsewhere(self, number: int) -> None:
         """Ends the unseen history that groups of this partition may have had at another broker.
