@@ -85,7 +85,8 @@ _COORDINATED = (
 """Events that only the coordinator of a group causes. `OffsetsStored` is such an event too if the broker stored an
 offset."""
 GROUPS_PER_SWEEP_STEP = 100
-"""Groups per step of a sweep. Clients' traffic waits for half a millisecond at most during a step."""
+"""Groups per step of a sweep. Each fact, and each expired client that is looked at, counts as a further group. Clients'
+traffic waits for about half a millisecond during a step, and longer if many members of one group expire at once."""
 TOPIC_DELETION_SECONDS = 10.0
 """A broker may still return the offsets of a deleted topic for this many seconds after the deletion."""
 
@@ -234,22 +235,30 @@ class GroupMetadataManager:
                 yield []
         if bypassed := self._bypasses.due(now):
             yield bypassed
-        groups = list(self._cache.groups.values())
-        for first in range(0, len(groups), GROUPS_PER_SWEEP_STEP):
-            facts: list[Fact] = []
-            for group in groups[first : first + GROUPS_PER_SWEEP_STEP]:
-                self._cache.metadata.recount_if_changed(group)
-                if self._cache.group(group.group_id) is not group:
-                    continue  # The group was removed after the sweep began.
-                if group.incomplete_reason is not None and not self._cache.exclusive:
-                    self.log.await_records(group)
-                if group.has_timers:
-                    had_issued_ids = bool(group.pending)
-                    facts += self._expire(group, now)
-                    if had_issued_ids and not group.pending:
-                        self.log.await_records(group)  # The broker may have removed a group that had only these ids.
-                    self._forget_unless_real(group)
-            yield facts
+        facts, done = list[Fact](), 0
+        for group in list(self._cache.groups.values()):
+            done += 1 + group.expired_clients_due(now)
+            facts += self._sweep_group(group, now)
+            if done + len(facts) >= GROUPS_PER_SWEEP_STEP:
+                yield facts
+                facts, done = [], 0
+        yield facts
+
+    def _sweep_group(self, group: Group, now: float) -> list[Fact]:
+        """Applies the passing of time to a group, unless the group was removed after the sweep began."""
+        self._cache.metadata.recount_if_changed(group)
+        if self._cache.group(group.group_id) is not group:
+            return []
+        if group.incomplete_reason is not None and not self._cache.exclusive:
+            self.log.await_records(group)
+        if not group.has_timers:
+            return []
+        had_issued_ids = bool(group.pending)
+        facts = self._expire(group, now)
+        if had_issued_ids and not group.pending:
+            self.log.await_records(group)  # The broker may have removed a group that had only these ids.
+        self._forget_unless_real(group)
+        return facts
 
     def _expire(self, group: Group, now: float) -> list[Fact]:
         """Applies the passing of time to a group, unless its partition is still loading.

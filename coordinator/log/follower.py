@@ -37,7 +37,7 @@ from group_sidecar.coordinator.rules.internal_events import (
     RecordsUnreadable,
 )
 from group_sidecar.coordinator.state.awaited_tombstones import AWAITED_SECONDS, WHOLE_GROUP
-from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TABLE_BYTES, BoundedTable, TableSize
+from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TABLE_BYTES, TableSize
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_cache import GroupCache
 from group_sidecar.coordinator.state.log_partitions import (
@@ -47,13 +47,13 @@ from group_sidecar.coordinator.state.log_partitions import (
     PartitionTable,
     partition_for,
 )
+from group_sidecar.coordinator.state.moved_groups import MovedGroups
 from group_sidecar.coordinator.state.partition_log import LoggedGroup, PartitionLog
 
-MAX_MOVED_GROUPS = 100_000
-"""Maximum number of kept groups whose partition another broker now leads. The oldest are evicted, and the copy reports
-no `CoordinatorMoved` fact for an evicted group."""
 LOGGED_BYTES = 200
 """Estimated bytes of an offset that the log still has: its key and its value, with a short topic name."""
+GROUPS_PER_FORGET_STEP = 20
+"""Groups whose state is forgotten before other tasks may run. Forgetting a group takes about 50 microseconds."""
 GROUPS_PER_MERGE_STEP = 50
 """Groups that are merged before other tasks may run."""
 
@@ -65,7 +65,7 @@ class LogFollower:
         partitions: the partitions that this broker leads, and how far each was read.
         expired: how many offsets the broker has removed without a client's request.
         offsets_removed_at: when a removal of offsets was last read from the log. Deleted topics cause such removals.
-        moved_groups: the groups whose partition another broker now leads, with the number of that partition.
+        moved_groups: the groups whose partition another broker now leads.
     """
 
     def __init__(self, cache: GroupCache) -> None:
@@ -73,8 +73,9 @@ class LogFollower:
         self.partitions: PartitionTable = cache.partitions
         self.expired = 0
         self.offsets_removed_at = NEVER
-        self.moved_groups: BoundedTable[int] = BoundedTable(MAX_MOVED_GROUPS)
+        self.moved_groups = MovedGroups()
         self._cleanup: tuple[int, float] | None = None
+        self._given_up: dict[int, list[str]] = {}  # The groups that `give_up` has forgotten, by partition.
         self._bypasses = Bypasses(cache)
 
     @property
@@ -89,7 +90,7 @@ class LogFollower:
         yield TableSize("deleted_groups_ahead_of_log", sum(map(len, deleted)), sum(each.bytes for each in deleted))
         awaited = [partition.log.awaited for _, partition in self.partitions]
         yield TableSize("awaited_tombstones", sum(each.size for each in awaited), sum(each.bytes for each in awaited))
-        yield TableSize("groups_left_behind", len(self.moved_groups), self.moved_groups.bytes)
+        yield self.moved_groups.table
 
     # Which partitions this broker leads.
 
@@ -112,6 +113,7 @@ class LogFollower:
             self._cache.unseen_history.doubt_others()
             self._cache.note_other_brokers(True)
         self.moved_groups.clear()
+        self._given_up.clear()
         self.partitions.recount(None, ())
 
     def begin_load(
@@ -136,10 +138,9 @@ class LogFollower:
         """
         known_before: list[str] = []
         if self.partitions.advance(number, leader_epoch):
-            known_before = self.partitions.groups_of(number)
+            known_before = [*self._given_up.pop(number, ()), *self.partitions.groups_of(number)]
             self._forget_groups(number, now)
-            for group_id in [each for each in self.moved_groups if self.moved_groups.get(each) == number]:
-                self.moved_groups.pop(group_id)
+            self.moved_groups.forget_partition(number)
             self._end_elsewhere(number)
         partition = self.partitions.begin(number, leader_epoch, start_offset)
         partition.loaded_at = now
@@ -163,8 +164,37 @@ class LogFollower:
         for group_id in self.partitions.groups_of(number):
             self.moved_groups.put(group_id, number)
         self._forget_groups(number, now)
+        self._given_up.pop(number, None)
         self.partitions.end(number)
         self._end_elsewhere(number)
+
+    def give_up(self, number: int, leader_epoch: int, now: float, *, moved: bool) -> Iterator[None]:
+        """Forgets the groups of a partition in steps. The caller runs the iterator to its end.
+
+        Then it calls `resign` or `begin_load`, which would otherwise forget all these groups in one step. Until then,
+        the partition counts as failed. `moved` is whether another broker leads the partition now. The iterator ends
+        early if the partition is given up or loaded elsewhere meanwhile.
+
+        Raises:
+            StaleEpoch: a later leader epoch of the partition is known.
+        """
+        self.partitions.check_epoch(number, leader_epoch)
+        partition = self.partitions.leader_partitions.get(number)
+        if partition is None:
+            return
+        partition.state, partition.reason, partition.fresh_at = PartitionState.FAILED, "its leader changes", NEVER
+        partition.log = PartitionLog(partition.log.next_offset)
+        groups = self._given_up[number] = self.partitions.groups_of(number)
+        for done, group_id in enumerate(groups, 1):
+            if self.partitions.leader_partitions.get(number) is not partition:
+                return
+            if moved:
+                self.moved_groups.put(group_id, number)
+            self._cache.forget_state(group_id)
+            if done % GROUPS_PER_FORGET_STEP == 0:
+                self._cache.note_removal(now)
+                yield
+        self._cache.note_removal(now)
 
     def _end_elsewhere(self, number: int) -> None:
         """Ends the unseen history that groups of this partition may have had at another broker.

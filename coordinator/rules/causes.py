@@ -23,6 +23,9 @@ from group_sidecar.coordinator.state.roster import StaticMembers
 
 COORDINATOR_MOVED_SECONDS = 60.0
 """A join without a reason counts as caused by a coordinator move for this many seconds after the move."""
+LOAD_DELAY_SECONDS = 5.0
+"""How many seconds later than the broker the copy may begin the sessions of a group that the broker has loaded. The
+sidecar first has to connect and to find the partitions again."""
 UNANSWERED_LEAVE_SECONDS = 30.0
 """A leave without a reply may be the cause of a rebalance for this many seconds."""
 
@@ -50,9 +53,16 @@ def silence_is_conclusive(group: Group, member: Member, now: float) -> bool:
     Otherwise the member may bypass this sidecar. It may also have sent its requests through a predecessor that drains
     its connections. A session that such requests may have prolonged must have ended since then.
     """
-    if member.seen_on_wire:
+    if member.seen_on_wire or member.seen_before or member.is_reported_gone:
         return True
     return group.exclusive and not member.bypasses and now > group.unknown_until + member.session_seconds
+
+
+def session_has_ended(group: Group, member: Member, now: float) -> bool:
+    """Whether the broker must have ended the session of a member, or may have done so if it loaded the group."""
+    began_at = group.leader_term.began_at
+    delay = min(LOAD_DELAY_SECONDS, member.session_seconds / 3) if member.seen_at < began_at else 0.0
+    return group.roster.has_expired(member, now + delay, began_at)
 
 
 def find_cause(group: Group, now: float) -> CauseDetails:
@@ -75,9 +85,24 @@ def find_cause(group: Group, now: float) -> CauseDetails:
         if member is not None and leave.at + UNANSWERED_LEAVE_SECONDS > now and not (joins and sent_at < leave.at):
             cause = RebalanceCause.MEMBER_REMOVED if leave.by_admin else RebalanceCause.MEMBER_LEFT
             return CauseDetails(cause=cause, member=member.info, reason=leave.reason)
+    if not joins and (ended := _earliest_ended_session(group, now)) is not None:
+        return CauseDetails(cause=RebalanceCause.SESSION_EXPIRED, member=ended.info)
     strong = (each for each in joins if each.cause not in _WEAK_CAUSES)
     found = next(strong, joins[0] if joins else CauseDetails())
     return adjust_for_coordinator_move(group, found, now)
+
+
+def _earliest_ended_session(group: Group, now: float) -> Member | None:
+    """Returns the member whose session the broker may have ended first; None if it cannot have ended any.
+
+    The broker's timers of these members began with the load of the group, before the copy's timers.
+    """
+    silent = (
+        member
+        for member in group.members.values()
+        if session_has_ended(group, member, now) and silence_is_conclusive(group, member, now)
+    )
+    return min(silent, key=lambda member: member.timeout_at(group.leader_term.began_at), default=None)
 
 
 def cause_of_earlier_join(group: Group, at: float) -> CauseDetails | None:
@@ -140,8 +165,8 @@ def adjust_for_coordinator_move(group: Group, found: CauseDetails, now: float) -
     """Returns the cause, corrected for a broker that has, or may have, just become the group's coordinator."""
     at = now if found.at is None else found.at
     late = at >= group.leader_term.began_at + COORDINATOR_MOVED_SECONDS
-    if late or group.leader_term.moved is False or found.cause not in _UNEXPLAINED_REJOINS:
-        return found
+    if late or group.leader_term.moved is False or found.cause not in _UNEXPLAINED_REJOINS or not found.token:
+        return found  # Without a join, the rebalance has another cause: the broker has removed a member.
     return replace(found, cause=RebalanceCause.COORDINATOR_MOVED if group.leader_term.moved else RebalanceCause.UNKNOWN)
 
 
@@ -223,9 +248,7 @@ def departure_of_missing(group: Group, member: Member, now: float, static: Stati
         return Departure.FENCED, ""
     if (leave := group.roster.take_leave(member.member_id)) is not None:
         return Departure.REMOVED_BY_CLIENT if leave.by_admin else Departure.LEFT, leave.reason
-    silent = group.roster.has_expired(member, now, group.leader_term.began_at) and silence_is_conclusive(
-        group, member, now
-    )
+    silent = session_has_ended(group, member, now) and silence_is_conclusive(group, member, now)
     return Departure.EXPIRED if silent else Departure.DROPPED, ""
 
 

@@ -14,7 +14,7 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceCompleted,
     RebalanceStarted,
 )
-from group_sidecar.coordinator.model.states import PREPARING_REBALANCE
+from group_sidecar.coordinator.model.states import CLASSIC, PREPARING_REBALANCE
 from group_sidecar.coordinator.rules.causes import find_cause
 from group_sidecar.coordinator.rules.partition_moves import Moves, compare_owners, save_owners
 from group_sidecar.coordinator.state.group import Group
@@ -36,8 +36,8 @@ def member_gone_facts(group: Group, member: Member, departure: Departure, now: f
         group.rebalances.expired_clients.forget(member.member_id)
     if member.is_reported_gone:
         return []
-    if departure is Departure.EXPIRED:
-        group.rebalances.expired_clients.note([member])
+    if departure is Departure.EXPIRED and group.kind is CLASSIC:
+        group.rebalances.expired_clients.note_expired(member, now)
     if departure is not Departure.FENCED:
         group.rebalances.count_left([member])
     return [_gone_fact(group, member, departure, now, reason)] if member.client_host else []

@@ -8,15 +8,15 @@ from typing import Protocol
 
 from group_sidecar.coordinator.model.events import Event
 from group_sidecar.coordinator.model.views import TopicPartition
-from group_sidecar.coordinator.state.bounded_table import BoundedTable
+from group_sidecar.coordinator.state.moved_groups import MovedGroups
 
 
 class FollowedLog(Protocol):
     """The methods of the follower of ``__consumer_offsets`` that the rules call."""
 
     @property
-    def moved_groups(self) -> BoundedTable[int]:
-        """The groups whose partition another broker leads now, each with the number of that partition."""
+    def moved_groups(self) -> MovedGroups:
+        """The groups whose partition another broker now leads."""
 
     def may_include(self, event: Event) -> bool:
         """Whether the log may already contain the effect of an event, and later changes that the wire did not show."""

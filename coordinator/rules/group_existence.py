@@ -82,7 +82,7 @@ class GroupExistence:
     def _not_coordinator(self, event: NotCoordinatorReplied, now: float) -> list[Fact]:
         if event.sent_at < self._cache.partitions.began_at(event.group_id):
             return []  # The request was sent before the broker became the coordinator.
-        known = self._log.moved_groups.pop(event.group_id) is not None or self._cache.exists(event.group_id)
+        known = self._log.moved_groups.take(event.group_id) or self._cache.exists(event.group_id)
         self._cache.remove_moved(event.group_id, now)
         self._log.note_not_coordinated(event.group_id, now)
         partitions = self._cache.partitions

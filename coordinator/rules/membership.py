@@ -22,7 +22,12 @@ from group_sidecar.coordinator.model.events import (
 from group_sidecar.coordinator.model.facts import Departure, Fact
 from group_sidecar.coordinator.model.states import CLASSIC, PREPARING_REBALANCE
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
-from group_sidecar.coordinator.rules.causes import cause_of_departure, cause_of_earlier_join, is_removed_by_admin
+from group_sidecar.coordinator.rules.causes import (
+    cause_of_departure,
+    cause_of_earlier_join,
+    is_removed_by_admin,
+    session_has_ended,
+)
 from group_sidecar.coordinator.rules.fact_builder import (
     begin_rebalance,
     complete_rebalance,
@@ -177,7 +182,7 @@ def _departure_of_unknown(
         return Departure.REMOVED_BY_CLIENT if leave.by_admin else Departure.LEFT
     # Usually the copy's timer starts when a request is sent, so it expires before the broker's. After a join or a sync,
     # it may expire up to `session_timeouts.TIMER_DELAY_SECONDS` later.
-    lasts = member.session_timeout_ms is not None and not member.session_expired(now, group.leader_term.began_at)
+    lasts = member.session_timeout_ms is not None and not session_has_ended(group, member, now)
     return Departure.DROPPED if event.group_is_full or lasts else Departure.EXPIRED
 
 

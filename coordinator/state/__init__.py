@@ -7,7 +7,8 @@
 - `rebalance`, `rebalance_tracking`: a rebalance in progress, and the counts that are kept until it ends
 - `expired_clients`: the clients that may come back after their members' sessions have expired
 - `group_offsets`, `committed_offsets`: the offsets of one group, from the log and from the wire
-- `group_cache`, `former_groups`: all groups of one broker, and the groups whose state was forgotten
+- `group_cache`, `former_groups`, `moved_groups`: all groups of one broker, the groups whose state was forgotten, and
+  those whose partition has moved
 - `group_size`, `pending_joins`, `unlogged_members`: how many members count towards a group's size limit, with joins in
   flight
 - `completeness`: why the copy of a group's members is not complete

@@ -7,6 +7,7 @@ show whether that generation is new, nor what was already reported about its mem
 If the broker has deleted a group, the copy keeps only the group's expired clients.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -39,11 +40,6 @@ class FormerGroup(NamedTuple):
     expired: tuple[ExpiredClient, ...] = ()
 
     @property
-    def bytes(self) -> int:
-        """The estimated memory of the member ids and of the clients, in bytes."""
-        return sum(map(name_bytes, self.reported_gone)) + sum(client.bytes for client in self.expired)
-
-    @property
     def is_known(self) -> bool:
         """Whether anything is known of the group."""
         return self.generation != UNKNOWN_GENERATION or bool(self.reported_gone or self.expired)
@@ -58,16 +54,22 @@ NOTHING_KNOWN = FormerGroup()
 
 
 class FormerGroups:
-    """The former groups that may come back. Beyond the bounds, the oldest groups are evicted.
+    """The former groups that may come back.
+
+    Beyond the number of groups, the oldest groups are evicted. If the bytes do not suffice, the expired clients of the
+    oldest groups are evicted first, and then their reported members. Generations need few bytes, so they stay.
 
     Args:
         max_groups: how many groups are kept.
-        max_member_bytes: how many bytes all member ids and clients may take, as `FormerGroup.bytes` counts them.
+        max_member_bytes: how many bytes all member ids and clients may take.
     """
 
     def __init__(self, max_groups: int, max_member_bytes: int = TABLE_BYTES) -> None:
         self._groups: BoundedTable[FormerGroup] = BoundedTable(max_groups, self._evicted)
         self._member_bytes, self._max_member_bytes = 0, max_member_bytes
+        # The clients and the reported members of groups, by group id, with their bytes. `_groups` has the rest.
+        self._expired: OrderedDict[str, tuple[tuple[ExpiredClient, ...], int]] = OrderedDict()
+        self._gone: OrderedDict[str, tuple[Mapping[str, float], int]] = OrderedDict()
 
     @property
     def table(self) -> TableSize:
@@ -79,18 +81,35 @@ class FormerGroups:
         self.take(group_id)
         if not former.is_known:
             return
-        self._member_bytes += former.bytes
-        self._groups.put(group_id, former)
-        while self._member_bytes > self._max_member_bytes and (oldest := self._groups.first()) is not None:
-            self.take(oldest[0])
+        if former.expired:
+            self._expired[group_id] = former.expired, sum(client.bytes for client in former.expired)
+            self._member_bytes += self._expired[group_id][1]
+        if former.reported_gone:
+            self._gone[group_id] = former.reported_gone, sum(map(name_bytes, former.reported_gone))
+            self._member_bytes += self._gone[group_id][1]
+        self._groups.put(group_id, FormerGroup(former.generation, former.seen_at))
+        while self._member_bytes > self._max_member_bytes and (self._expired or self._gone):
+            oldest, (_, size) = (self._expired or self._gone).popitem(last=False)
+            self._member_bytes -= size
+            self._drop_unless_known(oldest)
+
+    def _drop_unless_known(self, group_id: str) -> None:
+        """Drops a group of which nothing is known any more."""
+        rest = self._groups.get(group_id)
+        if rest is not None and not (rest.is_known or group_id in self._expired or group_id in self._gone):
+            self._groups.pop(group_id)
 
     def take(self, group_id: str) -> FormerGroup:
         """Returns what was known of a group, and forgets it."""
         former = self._groups.pop(group_id)
-        if former is None:
-            return NOTHING_KNOWN
-        self._member_bytes -= former.bytes
-        return former
+        return NOTHING_KNOWN if former is None else self._with_members(group_id, former)
 
-    def _evicted(self, _: str, former: FormerGroup) -> None:
-        self._member_bytes -= former.bytes
+    def _evicted(self, group_id: str, former: FormerGroup) -> None:
+        self._with_members(group_id, former)
+
+    def _with_members(self, group_id: str, former: FormerGroup) -> FormerGroup:
+        """Returns what was known of a group, with its members and clients, which are forgotten."""
+        expired, expired_bytes = self._expired.pop(group_id, ((), 0))
+        gone, gone_bytes = self._gone.pop(group_id, (NOTHING_KNOWN.reported_gone, 0))
+        self._member_bytes -= expired_bytes + gone_bytes
+        return former._replace(expired=expired, reported_gone=gone)

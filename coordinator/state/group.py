@@ -14,6 +14,7 @@ The module has more than 400 lines because each property that other modules read
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue
 from group_sidecar.coordinator.model.events import (
@@ -40,6 +41,7 @@ from group_sidecar.coordinator.model.views import (
 from group_sidecar.coordinator.state.bounded_ids import IssuedIds
 from group_sidecar.coordinator.state.client_hosts import with_clients
 from group_sidecar.coordinator.state.completeness import Completeness
+from group_sidecar.coordinator.state.expired_clients import ExpiredClientsBudget
 from group_sidecar.coordinator.state.former_groups import NOTHING_KNOWN, FormerGroup
 from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION, Lifecycle
 from group_sidecar.coordinator.state.log_partitions import ALWAYS_LED, LeaderTerm
@@ -50,6 +52,10 @@ from group_sidecar.coordinator.state.rebalance import Rebalance
 from group_sidecar.coordinator.state.rebalance_tracking import RebalanceTracking
 from group_sidecar.coordinator.state.roster import Roster
 from group_sidecar.coordinator.state.unread_writes import UnreadWrites
+
+MAX_LEFT_MEMBERS_KEPT = 1_000
+"""Maximum number of members that left during the last generation and that are kept when a group's state is forgotten.
+"""
 
 
 class Group:
@@ -62,6 +68,7 @@ class Group:
         ticks: numbers the changes of all groups.
         changed: collects the names of the groups that have changed.
         unread_writes: the writes that could not be decoded.
+        expired_clients_budget: counts the expired clients of all groups.
 
     Attributes:
         lifecycle: the state and the generation.
@@ -87,6 +94,7 @@ class Group:
         ticks: Iterator[int],
         changed: set[str],
         unread_writes: UnreadWrites,
+        expired_clients_budget: ExpiredClientsBudget,
     ) -> None:
         self.group_id = group_id
         self._ticks, self._changed = ticks, changed
@@ -99,7 +107,7 @@ class Group:
         self.leader_term = ALWAYS_LED
         # What the copy knew before it forgot the group's state, until the log shows the group or a generation begins.
         self._former = NOTHING_KNOWN
-        self.rebalances = RebalanceTracking()
+        self.rebalances = RebalanceTracking(expired_clients_budget)
         self.changes = 0
         self.changed_at = self.wire_event_at = NEVER
         self.metadata_bytes, self.metadata_counted_at = 0, -1
@@ -298,7 +306,10 @@ class Group:
 
     def _apply_former(self, now: float) -> None:
         self.roster.adopt_former(self._former.reported_gone)
+        if UNKNOWN_GENERATION < self._former.generation < self.generation:
+            self.rebalances.expired_clients.forget_assumed(self.members)
         self.rebalances.expired_clients.note_listed(self.members, self.leader_term.began_at, now)
+        self.roster.note_seen_before(self.rebalances.expired_clients.assumed_ids)
 
     def former(self) -> FormerGroup:
         """Returns what the copy keeps of the group if it forgets the group's state now.
@@ -311,6 +322,8 @@ class Group:
         known = self.roster.known()
         gone = {member_id: at for member_id, at in self._former.reported_gone.items() if member_id not in known}
         gone |= {member_id: each.reported_gone_at for member_id, each in known.items() if each.is_reported_gone}
+        # The broker has members again that have left, if it loads a generation from before they left.
+        gone |= dict.fromkeys(islice(self.left_member_ids, MAX_LEFT_MEMBERS_KEPT), self.changed_at)
         if not self._knows_generation:
             return self._former._replace(reported_gone=gone, expired=expired)
         return FormerGroup(self.generation, max(self.changed_at, self.wire_event_at), gone, expired)
@@ -480,6 +493,10 @@ class Group:
     def has_timers(self) -> bool:
         """Whether the passing of time can change the group."""
         return bool(self.members or self.pending or self.pending_joins.has_any or self.rebalances.expired_clients)
+
+    def expired_clients_due(self, now: float) -> int:
+        """Returns how many expired clients `expire` has to look at."""
+        return self.rebalances.expired_clients.due(now)
 
     def expire(self, now: float) -> list[Member]:
         """Moves the members that the broker must have removed to `overdue`. Returns these members."""

@@ -13,6 +13,7 @@ from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReaso
 from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES, TableSize, name_bytes
 from group_sidecar.coordinator.state.committed_offsets import metadata_chars
 from group_sidecar.coordinator.state.exclusivity import Exclusivity
+from group_sidecar.coordinator.state.expired_clients import ExpiredClientsBudget
 from group_sidecar.coordinator.state.former_groups import FormerGroup, FormerGroups
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_offsets import GroupOffsets
@@ -53,6 +54,7 @@ class GroupCache:
             whose log is read are not included.
         partitions: the partitions of `__consumer_offsets`, and which groups each of them stores.
         unseen_history: groups that may have an unseen history.
+        expired_clients: the bound on the expired clients of these groups.
         former_groups: groups whose state was forgotten, because the broker's coordinator has forgotten or deleted them.
         distrusted: groups for which verification found a difference to the broker.
         unread_writes: writes that could not be decoded.
@@ -74,6 +76,7 @@ class GroupCache:
         self.transactions: dict[int, set[str]] = {}
         self.partitions = PartitionTable()
         self.unseen_history = UnseenHistory(max_groups, self.groups)
+        self.expired_clients = ExpiredClientsBudget()
         self.former_groups = FormerGroups(max_groups)
         self.unread_writes = UnreadWrites()
         self.distrusted: set[str] = set()
@@ -107,6 +110,7 @@ class GroupCache:
         yield self.partitions.not_coordinated_table
         yield from self.unseen_history.tables
         yield self.exclusivity.table
+        yield self.expired_clients.table
         yield self.former_groups.table
 
     # Groups.
@@ -228,7 +232,9 @@ class GroupCache:
             # Replies in flight count as outdated from now on, because such a reply may not contain this group yet.
             self._removals = next(self.ticks)
             return None
-        group = self.groups[group_id] = Group(group_id, incomplete_reason, self.ticks, self.changed, self.unread_writes)
+        group = self.groups[group_id] = Group(
+            group_id, incomplete_reason, self.ticks, self.changed, self.unread_writes, self.expired_clients
+        )
         group.exclusive, group.kept_when_empty = self.exclusive, self.keeps_empty_groups
         group.adopt_former(self.former_groups.take(group_id))
         self.name_bytes += name_bytes(group_id)
@@ -262,6 +268,7 @@ class GroupCache:
         if (group := self.groups.pop(group_id, None)) is not None:
             if group.kind is GroupKind.CLASSIC:
                 self.former_groups.put(group_id, group.former())
+            group.rebalances.expired_clients.clear()
             self.metadata.forget(group)
             self.name_bytes -= name_bytes(group_id)
             self.unseen_history.vanished(group_id)

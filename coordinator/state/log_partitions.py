@@ -297,11 +297,20 @@ class PartitionTable:
         Raises:
             StaleEpoch: a later epoch is known.
         """
+        self.check_epoch(number, leader_epoch)
+        known = number in self._epochs
+        self._epochs[number] = leader_epoch
+        return known
+
+    def check_epoch(self, number: int, leader_epoch: int) -> None:
+        """Checks that no later leader epoch of the partition is known.
+
+        Raises:
+            StaleEpoch: a later epoch is known.
+        """
         known = self._epochs.get(number)
         if known is not None and leader_epoch < known:
             raise StaleEpoch(f"partition {number}: leader epoch {leader_epoch} is older than the known epoch {known}")
-        self._epochs[number] = leader_epoch
-        return known is not None
 
 
 def java_hash(text: str) -> int:

@@ -49,6 +49,8 @@ class Member:
         seen_at: when the request was sent that last reset the member's session timer.
         sync_by: the time at which the broker removes the member if it has not synced (KAFKA-12890).
         seen_on_wire: whether any request of the member was seen. A member without requests may bypass this sidecar.
+        seen_before: whether any request of the member was seen before the copy forgot the group's state. The broker has
+            loaded the member again since then.
         silent_since: a pair for a member without requests: a generation, and when the broker first reported that
             generation as Stable with this member in it.
         bypasses: whether the member is known to bypass this sidecar.
@@ -74,6 +76,7 @@ class Member:
     seen_at: float = NEVER
     sync_by: float = FOREVER
     seen_on_wire: bool = False
+    seen_before: bool = False
     silent_since: tuple[int, float] = (-1, NEVER)
     bypasses: bool = False
     reported_gone_at: float = NEVER
@@ -127,6 +130,10 @@ class Member:
     def note_silence(self, generation: int, at: float) -> None:
         """Sets `silent_since`."""
         self.silent_since = generation, at
+
+    def note_seen_before(self) -> None:
+        """Notes that a request of the member was seen before the copy forgot the group's state."""
+        self.seen_before = True
 
     def note_bypass(self) -> None:
         """Notes that the member bypasses this sidecar."""

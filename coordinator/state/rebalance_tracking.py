@@ -6,7 +6,7 @@
 from collections.abc import Container, Iterable, Mapping, Set
 
 from group_sidecar.coordinator.model.events import NEVER, JoinAccepted, JoinSent
-from group_sidecar.coordinator.state.expired_clients import ExpiredClients
+from group_sidecar.coordinator.state.expired_clients import ExpiredClients, ExpiredClientsBudget
 from group_sidecar.coordinator.state.member import Member
 from group_sidecar.coordinator.state.rebalance import CauseDetails, OwnedPartitions, Rebalance
 
@@ -15,6 +15,9 @@ NO_IDS = frozenset[str]()
 
 class RebalanceTracking:
     """Tracks the rebalances of one group.
+
+    Args:
+        expired_clients_budget: counts the expired clients of all groups.
 
     Attributes:
         rebalance: the rebalance that is in progress; None if there is none.
@@ -27,14 +30,14 @@ class RebalanceTracking:
         expired_clients: the clients that may come back after their members' sessions have expired.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expired_clients_budget: ExpiredClientsBudget) -> None:
         self.rebalance: Rebalance | None = None
         self.last_rebalance_at: float | None = None
         self.expected_cause: CauseDetails | None = None
         self.previous_assignments: dict[str, bytes] | None = None
         self.joined_since_rebalance: Set[str] = NO_IDS
         self.left_since_rebalance: Set[str] = NO_IDS
-        self.expired_clients = ExpiredClients()
+        self.expired_clients = ExpiredClients(expired_clients_budget)
 
     # The rebalance in progress.
 

@@ -168,6 +168,12 @@ class Roster:
             if (member := self.members.get(member_id)) is not None and not member.seen_on_wire:
                 member.note_gone(at)
 
+    def note_seen_before(self, member_ids: Iterable[str]) -> None:
+        """Notes that requests of these members were seen before the copy forgot the group's state."""
+        for member_id in member_ids:
+            if (member := self.members.get(member_id)) is not None:
+                member.note_seen_before()
+
     def forget_metadata(self) -> None:
         """Forgets the metadata of all members, who may have joined a new generation with other metadata."""
         for member in (*self.members.values(), *self.overdue.values()):

@@ -210,7 +210,7 @@ class PartitionReader:
         asked = {number: epoch for number, epoch in epochs.items() if self._needs_leader_check(number, epoch)}
         starts = await log_starts(client, OFFSETS_TOPIC, asked) if asked else {}
         for number, (code, start) in starts.items():
-            self._apply_leadership(number, epochs[number], code, start)
+            await self._apply_leadership(number, epochs[number], code, start)
             await trio.lowlevel.checkpoint()
         self._follower.partitions.watch(epochs)
         self._log_resigned()
@@ -243,13 +243,15 @@ class PartitionReader:
         reading = self._readings.get(number)
         return reading is None or reading.leader_epoch != leader_epoch
 
-    def _apply_leadership(self, number: int, leader_epoch: int, code: int, start: int) -> None:
+    async def _apply_leadership(self, number: int, leader_epoch: int, code: int, start: int) -> None:
         """Begins to load a partition, or stops reading it, as the broker's reply requires."""
         self._check_authorized(code)
         try:
             if code in _LED_ELSEWHERE:
-                self._resign(number, leader_epoch)
+                await self._resign(number, leader_epoch)
             elif not code:
+                self._readings.pop(number, None)
+                await self._forget_groups(number, leader_epoch, moved=False)
                 partition_log = self._follower.begin_load(
                     number, leader_epoch, start, self._now(), coordinator_loaded=False
                 )
@@ -258,12 +260,19 @@ class PartitionReader:
         except StaleEpoch as stale:  # The Metadata reply is older than a leader change that the broker knows.
             log.debug("an old leader epoch is ignored", broker=self._broker, reason=str(stale))
 
-    def _resign(self, number: int, leader_epoch: int) -> None:
+    async def _resign(self, number: int, leader_epoch: int) -> None:
         self._readings.pop(number, None)
         self.read_counters.lags.pop(number, None)
-        if number in self._follower.partitions.leader_partitions:
+        await self._forget_groups(number, leader_epoch, moved=True)
+        if number in self._follower.partitions.leader_partitions and number not in self._readings:
             self._follower.resign(number, leader_epoch, self._now())
             self._resigned.append(number)
+
+    async def _forget_groups(self, number: int, leader_epoch: int, *, moved: bool) -> None:
+        """Forgets the groups of a partition that was read, and lets other tasks run meanwhile."""
+        with trio.CancelScope(shield=True):  # A partition that is given up halfway would never be read again.
+            for _ in self._follower.give_up(number, leader_epoch, self._now(), moved=moved):
+                await trio.lowlevel.checkpoint()
 
     # Records.
 
@@ -318,7 +327,7 @@ class PartitionReader:
     ) -> None:
         self._check_authorized(data.error_code)
         if data.error_code:
-            self._partition_error(reading, data.error_code)
+            await self._partition_error(reading, data.error_code)
             return
         try:
             await self._replay(reading, data.records or b"")
@@ -435,10 +444,10 @@ class PartitionReader:
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise BrokerRefused(f"{self._broker} denies access to {OFFSETS_TOPIC}", code)
 
-    def _partition_error(self, reading: PartitionReading, code: int) -> None:
+    async def _partition_error(self, reading: PartitionReading, code: int) -> None:
         self.read_counters.lags.pop(reading.number, None)
         if code in _MOVED:
-            self._resign(reading.number, reading.leader_epoch)
+            await self._resign(reading.number, reading.leader_epoch)
             self._discover_soon()
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             del self._readings[reading.number]

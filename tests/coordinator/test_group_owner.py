@@ -35,7 +35,7 @@ MUTATORS = frozenset(
 
 
 QUERIES = frozenset(
-    {"earliest_timeout", "expired_members", "fallback_reason", "reason", "settled_at", "view"}
+    {"earliest_timeout", "expired_clients_due", "expired_members", "fallback_reason", "reason", "settled_at", "view"}
     | {"forces_rebalance", "is_decoded", "known", "member_id_of_instance", "predecessor", "static_members"}
 )
 """Methods of a group and of its parts that change nothing."""

@@ -8,6 +8,7 @@ from itertools import combinations
 
 import pytest
 
+from group_sidecar.coordinator.log.follower import GROUPS_PER_FORGET_STEP
 from group_sidecar.coordinator.model.events import (
     MemberIdIssued,
     MemberSeen,
@@ -26,7 +27,7 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceStarted,
 )
 from group_sidecar.coordinator.rules.causes import COORDINATOR_MOVED_SECONDS
-from group_sidecar.coordinator.state.log_partitions import PartitionState
+from group_sidecar.coordinator.state.log_partitions import PartitionState, StaleEpoch
 from tests.coordinator.rules.test_logged_rebalances import WHO, Copy, assignment, generation, is_let_in, of, sends_join
 from tests.coordinator.sweeping import swept
 
@@ -366,3 +367,62 @@ def test_regained_group_is_not_moved() -> None:
     copy.follower.resign(0, 4, copy.now)
     take_over(copy)
     assert len(copy.follower.moved_groups) == 0
+
+
+def _many(copy: Copy) -> list[str]:
+    """Adds members of many groups to the copy. Returns the names of the groups."""
+    names = [f"g-{number}" for number in range(2 * GROUPS_PER_FORGET_STEP + 1)]
+    seen = {"member_id": "a", "instance_id": None, "generation": 1, "no_rebalance": True, **WHO}
+    copy.manager.apply([MemberSeen(group_id=name, sent_at=copy.now, **seen) for name in names], copy.now)
+    return names
+
+
+def _kept(copy: Copy) -> int:
+    return len(copy.manager.group_metadata_cache)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_groups_are_forgotten_in_steps(moved: bool) -> None:
+    """A partition is given up in steps. No answer uses its groups meanwhile, and its groups are reported as moved."""
+    copy = Copy(exclusive=True)
+    names, left = _many(copy), list[int]()
+    for _ in copy.follower.give_up(0, 4, copy.now, moved=moved):
+        left.append(_kept(copy))
+        assert copy.manager.group_fallback_reason(names[0], copy.now) is not None
+        assert copy.manager.listing_fallback_reason(copy.now) is not None
+    assert left == [GROUPS_PER_FORGET_STEP + 1, 1]
+    assert _kept(copy) == 0
+    if moved:
+        copy.follower.resign(0, 4, copy.now)
+        facts = copy.manager.apply([NotCoordinatorReplied(group_id=name, sent_at=copy.now) for name in names], copy.now)
+        assert [fact.group_id for fact in of(facts, CoordinatorMoved)] == names
+    else:
+        take_over(copy, 4)
+        assert sorted(copy.follower.partitions.leader_partitions[0].known_before) == sorted(names)
+        copy.log_says(GROUP)
+        assert copy.manager.view("g", copy.now).generation == 1
+
+
+def test_late_step_forgets_no_loaded_group() -> None:
+    """While a partition is given up, it is loaded again. The later steps forget nothing."""
+    copy = Copy()
+    _many(copy)
+    steps = copy.follower.give_up(0, 4, copy.now, moved=True)
+    next(steps)
+    take_over(copy)
+    _many(copy)
+    kept = _kept(copy)
+    assert list(steps) == []
+    assert _kept(copy) == kept > GROUPS_PER_FORGET_STEP
+
+
+def test_stale_epoch_gives_nothing_up() -> None:
+    """A reply with an old leader epoch does not make the copy forget the groups."""
+    copy = found(leader_epoch=4)
+    take_over(copy, 5)
+    _many(copy)
+    kept = _kept(copy)
+    with pytest.raises(StaleEpoch):
+        list(copy.follower.give_up(0, 4, copy.now, moved=True))
+    assert _kept(copy) == kept
+    assert list(copy.follower.give_up(1, 4, copy.now, moved=True)) == [], "the broker does not lead this partition"

@@ -23,6 +23,7 @@ from group_sidecar.coordinator.answers.kip40_group_metadata import (
     known_generation,
 )
 from group_sidecar.coordinator.model.views import FallbackReason, GroupState, GroupView, MemberView
+from group_sidecar.coordinator.state.expired_clients import ExpiredClientsBudget
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.unread_writes import UnreadWrites
 
@@ -126,7 +127,7 @@ def test_unknown_state_becomes_error(state: str, error: int, as_told: int) -> No
 
 
 def a_group(state: GroupState, *, generation: int = 5, stable: bool = True, past: bool = False) -> Group:
-    group = Group("g", FallbackReason.COLD if past else None, count(1), set(), UnreadWrites())
+    group = Group("g", FallbackReason.COLD if past else None, count(1), set(), UnreadWrites(), ExpiredClientsBudget())
     lifecycle = group.lifecycle
     lifecycle.state, lifecycle.generation, lifecycle.protocol = state, generation, "range"
     lifecycle.generation_at, lifecycle.stable_at = 10.0, 11.0 if stable else lifecycle.stable_at
@@ -191,7 +192,7 @@ def test_rebalance_gives_previous_generation(state: str, group: Group | None, be
 
 def test_unseen_history_gives_no_generation() -> None:
     """known_generation returns generation -1 for a rebalancing group whose history the copy has not seen."""
-    group = Group("g", FallbackReason.COLD, count(1), set(), UnreadWrites())
+    group = Group("g", FallbackReason.COLD, count(1), set(), UnreadWrites(), ExpiredClientsBudget())
     group.lifecycle.report(GroupState.PREPARING_REBALANCE)
     assert known_generation(described(PREPARING), view(), group, view()).generation == -1
 

@@ -40,6 +40,7 @@ from group_sidecar.coordinator.model.facts import (
 )
 from group_sidecar.coordinator.model.views import GroupState
 from group_sidecar.coordinator.rules.joins import join_accepted, join_sent
+from group_sidecar.coordinator.state.expired_clients import ExpiredClientsBudget
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.rebalance import CauseDetails, Rebalance
 from group_sidecar.coordinator.state.unread_writes import UnreadWrites
@@ -758,7 +759,7 @@ def test_disproved_rebalance_reports_start_only(world: World) -> None:
 
 def test_new_member_without_issued_id() -> None:
     """A new member that the broker accepts without issuing an id first is the cause NEW_MEMBER with its accepted id."""
-    group = Group("g", None, count(1), set(), UnreadWrites())
+    group = Group("g", None, count(1), set(), UnreadWrites(), ExpiredClientsBudget())
     joining = JoiningMember(
         token="1:1",
         member_id="",

@@ -13,7 +13,9 @@ from group_sidecar.coordinator.model.events import (
     JoinRejected,
     JoinSent,
     MemberSeen,
+    MembersLeft,
     NotCoordinatorReplied,
+    RebalanceSeen,
     Synced,
 )
 from group_sidecar.coordinator.model.facts import (
@@ -22,6 +24,7 @@ from group_sidecar.coordinator.model.facts import (
     MemberGone,
     MemberInfo,
     MemberJoined,
+    RebalanceCause,
     RebalanceCompleted,
     RebalanceStarted,
 )
@@ -33,6 +36,7 @@ from group_sidecar.coordinator.state.former_groups import (
     FormerGroup,
     FormerGroups,
 )
+from group_sidecar.coordinator.state.group import MAX_LEFT_MEMBERS_KEPT
 from group_sidecar.coordinator.state.lifecycle import UNKNOWN_GENERATION
 from tests.coordinator.rules.test_logged_rebalances import WHO, Copy, generation, of, sends_join
 from tests.coordinator.sweeping import swept
@@ -175,6 +179,32 @@ def test_departure_is_reported_once(lessons: tuple[str, ...], described: bool) -
     assert facts == []
 
 
+@pytest.mark.parametrize("lessons", [each for each in LESSONS if each[-1] == "load"], ids="-".join)
+def test_leave_is_reported_once(lessons: tuple[str, ...]) -> None:
+    """A member leaves, and then the broker loads a generation from before the leave. When the broker removes the member
+    again, its departure is not reported again. The cause of the rebalance is the end of its session.
+    """
+    copy = _loaded()
+    facts = copy.wire_says(MembersLeft, members=(("ax", None),), **WHO)
+    assert [(fact.member_id, fact.how) for fact in of(facts, MemberGone)] == [("ax", Departure.LEFT)]
+    _restarts(copy, *lessons)
+    copy.log_says(GROUP)
+    copy.now += 4
+    facts = copy.wire_says(RebalanceSeen, member_id="by", generation=1, is_heartbeat=True)
+    assert [(started.cause, started.by.member_id) for started in of(facts, RebalanceStarted)] == [
+        (RebalanceCause.SESSION_EXPIRED, "ax")
+    ]
+    assert not of(copy.log_says(generation(2, static=True, by=(0, 1))), MemberGone)
+
+
+def test_left_members_are_bounded() -> None:
+    """Only so many of the members that have left are kept."""
+    copy = _loaded()
+    group = copy.manager.group_metadata_cache["g"]
+    group.left_member_ids.update(map(str, range(MAX_LEFT_MEMBERS_KEPT + 1)))
+    assert len(group.former().reported_gone) == MAX_LEFT_MEMBERS_KEPT
+
+
 def test_returned_member_departs_again() -> None:
     """A member that sends a heartbeat after the load is reported as joined, and its next departure is reported."""
     copy = _loaded()
@@ -209,7 +239,7 @@ def test_former_generation_expires(silent_for: float, begins: int) -> None:
 
 def test_clients_count_as_bytes() -> None:
     """The texts of expired clients count towards the bound in bytes."""
-    groups = FormerGroups(2, max_member_bytes=1500)
+    groups = FormerGroups(2, max_member_bytes=1000)
     client = ExpiredClient(MemberInfo(member_id="m", client_id="c", client_host="/h"), 1.0)
     groups.put("a", FormerGroup(expired=(client,)))
     assert groups.table.bytes > client.bytes > 500
@@ -230,5 +260,28 @@ def test_bounds() -> None:
     large = {f"member-{number}": 1.0 for number in range(3)}
     groups.put("a", FormerGroup(1, reported_gone=large))
     groups.put("b", FormerGroup(2, reported_gone=large))
-    assert (groups.take("a"), groups.take("b").generation) == (NOTHING_KNOWN, 2)
+    assert (groups.take("a"), groups.take("b")) == (FormerGroup(1), FormerGroup(2, reported_gone=large))
     assert groups.table[1:] == (0, 0)
+
+
+def test_clients_are_evicted_first() -> None:
+    """If the bytes do not suffice, the clients of the oldest groups are evicted, then reported members, and never
+    generations. A group of which nothing is known any more is evicted.
+    """
+    clients = tuple(ExpiredClient(MemberInfo(member_id=n, client_id=n, client_host="/h"), 1.0) for n in "ab")
+    size = sum(client.bytes for client in clients)
+    groups = FormerGroups(9, max_member_bytes=size + 500)
+    groups.put("gone", FormerGroup(1, 5.0, {"m": 1.0}))
+    groups.put("both", FormerGroup(2, 5.0, {"m": 1.0}, clients))
+    groups.put("deleted", FormerGroup(expired=clients))
+    assert groups.table.entries == 3
+    groups.put("last", FormerGroup(3, 5.0, {}, clients))
+    assert groups.table.entries == 3
+    assert groups.take("deleted") == NOTHING_KNOWN
+    assert groups.take("both") == FormerGroup(2, 5.0, {"m": 1.0})
+    assert groups.take("last") == FormerGroup(3, 5.0, {}, clients)
+    assert groups.take("gone") == FormerGroup(1, 5.0, {"m": 1.0})
+    assert groups.table[1:] == (0, 0)
+    groups.put("first", FormerGroup(1, 5.0, {"m": 1.0}))
+    groups.put("large", FormerGroup(2, 5.0, {str(n): 1.0 for n in range((size + 500) // 200)}))
+    assert groups.take("first") == FormerGroup(1, 5.0)
