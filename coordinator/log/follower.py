@@ -53,7 +53,9 @@ from group_sidecar.coordinator.state.partition_log import LoggedGroup, Partition
 LOGGED_BYTES = 200
 """Estimated bytes of an offset that the log still has: its key and its value, with a short topic name."""
 GROUPS_PER_FORGET_STEP = 20
-"""Groups whose state is forgotten before other tasks may run. Forgetting a group takes about 50 microseconds."""
+"""Groups whose state is forgotten before other tasks may run. Forgetting a small group takes about 50 microseconds."""
+MEMBERS_PER_FORGOTTEN_GROUP = 20
+"""So many members of a group count as another group, because its members take most of the time."""
 GROUPS_PER_MERGE_STEP = 50
 """Groups that are merged before other tasks may run."""
 
@@ -75,7 +77,7 @@ class LogFollower:
         self.offsets_removed_at = NEVER
         self.moved_groups = MovedGroups()
         self._cleanup: tuple[int, float] | None = None
-        self._given_up: dict[int, list[str]] = {}  # The groups that `give_up` has forgotten, by partition.
+        self._forgotten: dict[int, list[str]] = {}  # The groups that `forget_in_steps` has forgotten, by partition.
         self._bypasses = Bypasses(cache)
 
     @property
@@ -113,7 +115,7 @@ class LogFollower:
             self._cache.unseen_history.doubt_others()
             self._cache.note_other_brokers(True)
         self.moved_groups.clear()
-        self._given_up.clear()
+        self._forgotten.clear()
         self.partitions.recount(None, ())
 
     def begin_load(
@@ -138,7 +140,7 @@ class LogFollower:
         """
         known_before: list[str] = []
         if self.partitions.advance(number, leader_epoch):
-            known_before = [*self._given_up.pop(number, ()), *self.partitions.groups_of(number)]
+            known_before = [*self._forgotten.pop(number, ()), *self.partitions.groups_of(number)]
             self._forget_groups(number, now)
             self.moved_groups.forget_partition(number)
             self._end_elsewhere(number)
@@ -164,16 +166,16 @@ class LogFollower:
         for group_id in self.partitions.groups_of(number):
             self.moved_groups.put(group_id, number)
         self._forget_groups(number, now)
-        self._given_up.pop(number, None)
+        self._forgotten.pop(number, None)
         self.partitions.end(number)
         self._end_elsewhere(number)
 
-    def give_up(self, number: int, leader_epoch: int, now: float, *, moved: bool) -> Iterator[None]:
+    def forget_in_steps(self, number: int, leader_epoch: int, now: float, *, moved: bool) -> Iterator[None]:
         """Forgets the groups of a partition in steps. The caller runs the iterator to its end.
 
         Then it calls `resign` or `begin_load`, which would otherwise forget all these groups in one step. Until then,
         the partition counts as failed. `moved` is whether another broker leads the partition now. The iterator ends
-        early if the partition is given up or loaded elsewhere meanwhile.
+        early if another task resigns or loads the partition meanwhile.
 
         Raises:
             StaleEpoch: a later leader epoch of the partition is known.
@@ -184,14 +186,18 @@ class LogFollower:
             return
         partition.state, partition.reason, partition.fresh_at = PartitionState.FAILED, "its leader changes", NEVER
         partition.log = PartitionLog(partition.log.next_offset)
-        groups = self._given_up[number] = self.partitions.groups_of(number)
-        for done, group_id in enumerate(groups, 1):
+        groups, done = self.partitions.groups_of(number), 0
+        self._forgotten[number] = groups
+        for group_id in groups:
             if self.partitions.leader_partitions.get(number) is not partition:
                 return
-            if moved:
+            if moved and self._cache.exists(group_id):  # A reply may have shown meanwhile that the group has moved.
                 self.moved_groups.put(group_id, number)
+            group = self._cache.groups.get(group_id)
+            done += 1 + (len(group.members) // MEMBERS_PER_FORGOTTEN_GROUP if group else 0)
             self._cache.forget_state(group_id)
-            if done % GROUPS_PER_FORGET_STEP == 0:
+            if done >= GROUPS_PER_FORGET_STEP:
+                done = 0
                 self._cache.note_removal(now)
                 yield
         self._cache.note_removal(now)

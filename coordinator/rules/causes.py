@@ -59,9 +59,14 @@ def silence_is_conclusive(group: Group, member: Member, now: float) -> bool:
 
 
 def session_has_ended(group: Group, member: Member, now: float) -> bool:
-    """Whether the broker must have ended the session of a member, or may have done so if it loaded the group."""
+    """Whether the broker has ended the session of a member.
+
+    If the member was silent since the broker loaded the group, the result is also True if the session may have ended:
+    the broker's timer began before the copy's timer.
+    """
     began_at = group.leader_term.began_at
-    delay = min(LOAD_DELAY_SECONDS, member.session_seconds / 3) if member.seen_at < began_at else 0.0
+    is_loaded = member.seen_at < began_at and member.since <= began_at + LOAD_DELAY_SECONDS
+    delay = min(LOAD_DELAY_SECONDS, member.session_seconds / 3) if is_loaded else 0.0
     return group.roster.has_expired(member, now + delay, began_at)
 
 
@@ -93,16 +98,21 @@ def find_cause(group: Group, now: float) -> CauseDetails:
 
 
 def _earliest_ended_session(group: Group, now: float) -> Member | None:
-    """Returns the member whose session the broker may have ended first; None if it cannot have ended any.
+    """Returns the silent member of a loaded group whose session the broker has ended first; None if there is none.
 
-    The broker's timers of these members began with the load of the group, before the copy's timers.
+    The broker ends no session while it waits for the joins or syncs of the members.
     """
+    began_at = group.leader_term.began_at
+    if group.joins or group.state is not STABLE:
+        return None
     silent = (
         member
         for member in group.members.values()
-        if session_has_ended(group, member, now) and silence_is_conclusive(group, member, now)
+        if member.seen_at < began_at
+        and session_has_ended(group, member, now)
+        and silence_is_conclusive(group, member, now)
     )
-    return min(silent, key=lambda member: member.timeout_at(group.leader_term.began_at), default=None)
+    return min(silent, key=lambda member: member.timeout_at(began_at), default=None)
 
 
 def cause_of_earlier_join(group: Group, at: float) -> CauseDetails | None:

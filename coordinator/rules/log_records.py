@@ -103,6 +103,8 @@ def _take_generation(group: Group, value: GroupMetadataValue, now: float, *, is_
         )
         if described:
             group.doubt(now)  # A description by the broker may be newer than this record.
+        if converted:
+            group.roster.note_heartbeat_interval(None)
         if converted and value.members:
             group.doubt(now)  # Members may have joined the converted group already.
         return facts

@@ -182,7 +182,8 @@ def _departure_of_unknown(
         return Departure.REMOVED_BY_CLIENT if leave.by_admin else Departure.LEFT
     # Usually the copy's timer starts when a request is sent, so it expires before the broker's. After a join or a sync,
     # it may expire up to `session_timeouts.TIMER_DELAY_SECONDS` later.
-    lasts = member.session_timeout_ms is not None and not session_has_ended(group, member, now)
+    is_timed = member.session_timeout_ms is not None or group.roster.heartbeat_seconds is not None
+    lasts = is_timed and not session_has_ended(group, member, now)
     return Departure.DROPPED if event.group_is_full or lasts else Departure.EXPIRED
 
 

@@ -56,8 +56,9 @@ NOTHING_KNOWN = FormerGroup()
 class FormerGroups:
     """The former groups that may come back.
 
-    Beyond the number of groups, the oldest groups are evicted. If the bytes do not suffice, the expired clients of the
-    oldest groups are evicted first, and then their reported members. Generations need few bytes, so they stay.
+    Beyond the number of groups, the oldest groups are evicted. If the bytes do not suffice, expired clients are
+    evicted, those of the oldest groups first. If that does not suffice, reported members are evicted in the same order.
+    Generations need few bytes, so they stay.
 
     Args:
         max_groups: how many groups are kept.

@@ -306,7 +306,8 @@ class Group:
 
     def _apply_former(self, now: float) -> None:
         self.roster.adopt_former(self._former.reported_gone)
-        if UNKNOWN_GENERATION < self._former.generation < self.generation:
+        generations = {UNKNOWN_GENERATION, self._former.generation, self.generation}
+        if len(generations) == 3:  # Both are known, and they differ.
             self.rebalances.expired_clients.forget_assumed(self.members)
         self.rebalances.expired_clients.note_listed(self.members, self.leader_term.began_at, now)
         self.roster.note_seen_before(self.rebalances.expired_clients.assumed_ids)

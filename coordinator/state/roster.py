@@ -191,8 +191,8 @@ class Roster:
         if member.seen_at < sent_at:
             member.seen_at = sent_at
 
-    def note_heartbeat_interval(self, seconds: float) -> None:
-        """Notes how often the broker expects heartbeats of KIP-848 members."""
+    def note_heartbeat_interval(self, seconds: float | None) -> None:
+        """Notes how often the broker expects heartbeats of KIP-848 members; None if the group is classic now."""
         self.heartbeat_seconds = seconds
 
     def begin_sessions(self, now: float) -> None:

@@ -250,8 +250,9 @@ class PartitionReader:
             if code in _LED_ELSEWHERE:
                 await self._resign(number, leader_epoch)
             elif not code:
+                self._follower.partitions.check_epoch(number, leader_epoch)
                 self._readings.pop(number, None)
-                await self._forget_groups(number, leader_epoch, moved=False)
+                await self._forget_in_steps(number, leader_epoch, moved=False)
                 partition_log = self._follower.begin_load(
                     number, leader_epoch, start, self._now(), coordinator_loaded=False
                 )
@@ -263,15 +264,15 @@ class PartitionReader:
     async def _resign(self, number: int, leader_epoch: int) -> None:
         self._readings.pop(number, None)
         self.read_counters.lags.pop(number, None)
-        await self._forget_groups(number, leader_epoch, moved=True)
+        await self._forget_in_steps(number, leader_epoch, moved=True)
         if number in self._follower.partitions.leader_partitions and number not in self._readings:
             self._follower.resign(number, leader_epoch, self._now())
             self._resigned.append(number)
 
-    async def _forget_groups(self, number: int, leader_epoch: int, *, moved: bool) -> None:
+    async def _forget_in_steps(self, number: int, leader_epoch: int, *, moved: bool) -> None:
         """Forgets the groups of a partition that was read, and lets other tasks run meanwhile."""
-        with trio.CancelScope(shield=True):  # A partition that is given up halfway would never be read again.
-            for _ in self._follower.give_up(number, leader_epoch, self._now(), moved=moved):
+        with trio.CancelScope(shield=True):  # A partition that is half forgotten would never be read again.
+            for _ in self._follower.forget_in_steps(number, leader_epoch, self._now(), moved=moved):
                 await trio.lowlevel.checkpoint()
 
     # Records.

@@ -15,6 +15,7 @@ from group_sidecar.coordinator.model.events import (
     MembersLeft,
     MemberUnknown,
     NotCoordinatorReplied,
+    RebalanceSeen,
     Synced,
 )
 from group_sidecar.coordinator.model.facts import (
@@ -386,7 +387,7 @@ def test_groups_are_forgotten_in_steps(moved: bool) -> None:
     """A partition is given up in steps. No answer uses its groups meanwhile, and its groups are reported as moved."""
     copy = Copy(exclusive=True)
     names, left = _many(copy), list[int]()
-    for _ in copy.follower.give_up(0, 4, copy.now, moved=moved):
+    for _ in copy.follower.forget_in_steps(0, 4, copy.now, moved=moved):
         left.append(_kept(copy))
         assert copy.manager.group_fallback_reason(names[0], copy.now) is not None
         assert copy.manager.listing_fallback_reason(copy.now) is not None
@@ -407,7 +408,7 @@ def test_late_step_forgets_no_loaded_group() -> None:
     """While a partition is given up, it is loaded again. The later steps forget nothing."""
     copy = Copy()
     _many(copy)
-    steps = copy.follower.give_up(0, 4, copy.now, moved=True)
+    steps = copy.follower.forget_in_steps(0, 4, copy.now, moved=True)
     next(steps)
     take_over(copy)
     _many(copy)
@@ -423,6 +424,52 @@ def test_stale_epoch_gives_nothing_up() -> None:
     _many(copy)
     kept = _kept(copy)
     with pytest.raises(StaleEpoch):
-        list(copy.follower.give_up(0, 4, copy.now, moved=True))
+        list(copy.follower.forget_in_steps(0, 4, copy.now, moved=True))
     assert _kept(copy) == kept
-    assert list(copy.follower.give_up(1, 4, copy.now, moved=True)) == [], "the broker does not lead this partition"
+    assert list(copy.follower.forget_in_steps(1, 4, copy.now, moved=True)) == [], (
+        "the broker does not lead this partition"
+    )
+
+
+def test_move_is_reported_once_between_steps() -> None:
+    """NOT_COORDINATOR arrives for a group whose step is still to come. The group is reported as moved once."""
+    copy = Copy(exclusive=True)
+    names = _many(copy)
+    steps = copy.follower.forget_in_steps(0, 4, copy.now, moved=True)
+    next(steps)
+    copy.now += 1
+    moved = [NotCoordinatorReplied(group_id=name, sent_at=copy.now) for name in names]
+    facts = copy.manager.apply(moved, copy.now)
+    list(steps)
+    copy.follower.resign(0, 4, copy.now)
+    facts += copy.manager.apply(moved, copy.now)
+    assert sorted(fact.group_id for fact in of(facts, CoordinatorMoved)) == sorted(names)
+
+
+def test_session_of_later_member_is_not_shortened() -> None:
+    """The broker removes a member that joined long after the load before its session can have ended: DROPPED."""
+    copy = Copy(exclusive=True)
+    take_over(copy, 4)
+    copy.log_says(generation(1, a=(0, 1)))
+    copy.now += 1000
+    copy.log_says(generation(2, a=(0,), b=(1,)))
+    copy.now += 3
+    [gone] = of(copy.log_says(generation(3, a=(0, 1))), MemberGone)
+    assert (gone.member_id, gone.how) == ("b", Departure.DROPPED)
+
+
+def test_new_group_of_same_name_has_no_expired_clients() -> None:
+    """A group is deleted and made again while another broker coordinates it. Its former clients did not expire."""
+    copy = Copy()
+    take_over(copy, 4)
+    copy.log_says(generation(7, a=(0,), b=(1,)))
+    for name in "ab":
+        seen = {"member_id": name, "instance_id": None, "generation": 7, "no_rebalance": True}
+        copy.wire_says(MemberSeen, **seen, client_id=f"client-{name}", client_host="/h")
+    copy.follower.resign(0, 5, copy.now)
+    copy.now += 100
+    take_over(copy, 6)
+    copy.log_says(generation(2, x=(0, 1)))
+    sends_join(copy, "b")
+    [started] = of(copy.wire_says(RebalanceSeen, member_id="x", generation=2, is_heartbeat=True), RebalanceStarted)
+    assert started.cause is not RebalanceCause.SESSION_EXPIRED

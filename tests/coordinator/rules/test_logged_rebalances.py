@@ -1,6 +1,7 @@
 """Rebalances that only the log shows: generations of clients that bypass the sidecar, and groups of KIP-848."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -611,3 +612,27 @@ def test_consumer_group_becomes_empty(group: Group) -> None:
     facts = copy.log_says(*group.at(7).member("c", 0, 1).write())
     [completed] = of(facts, RebalanceCompleted)
     assert (completed.joined, completed.gone) == (1, 0)
+
+
+def test_unknown_consumer_member_has_not_expired() -> None:
+    """UNKNOWN_MEMBER_ID comes soon after the last heartbeat of a KIP-848 member: the broker removed it otherwise."""
+    copy = Copy()
+    beat(copy, "b", 1, joins=True)
+    copy.log_says(*Group().at(1).member("b", 0, 1).write())
+    copy.now += 1
+    beat(copy, "b", 1)
+    copy.now += 1
+    [gone] = of(copy.wire_says(MemberUnknown, member_id="b"), MemberGone)
+    assert gone.how is Departure.DROPPED
+
+
+def test_waiting_sync_does_not_expire() -> None:
+    """The leader never syncs. The member whose sync waits is not named as expired when it joins again."""
+    copy = Copy()
+    b = sends_join(copy, "b")
+    is_let_in(copy, b, generation=1)
+    copy.now += 11
+    again = replace(b, token="2:b", reason="rebalance failed due to RebalanceInProgressException")
+    copy.wire_says(JoinSent, joining=again)
+    [started] = of(is_let_in(copy, again, generation=2), RebalanceStarted)
+    assert started.cause is RebalanceCause.UNKNOWN
