@@ -218,8 +218,10 @@ def _is_free(folders: Folders, token: int, expiry: float) -> bool:
 
 def _has_died(holder: dict[str, Any]) -> bool:
     """Whether the holder ran on this machine and has ended."""
-    machine = _machine()
-    return machine is not None and holder.get("machine") == machine and _started(holder["pid"]) != holder["started"]
+    machine, pid, started = _machine(), holder.get("pid"), holder.get("started")
+    if machine is None or pid is None or started is None:
+        return False
+    return holder.get("machine") == machine and _started(pid) != started
 
 
 def _tokens(folders: Folders) -> list[int]:

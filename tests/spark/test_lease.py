@@ -201,6 +201,21 @@ def test_incomplete_lease_file_expires(folders: Folders, tmp_path: Path) -> None
         assert lease.token == 2
 
 
+@pytest.mark.parametrize("missing", ["pid", "started"])
+def test_lease_without_process_expires(folders: Folders, tmp_path: Path, missing: str) -> None:
+    """A lease file that does not identify its process is held until it expires, as on another machine."""
+    file = tmp_path / "_lease" / "00000001"
+    file.parent.mkdir()
+    holder = json.loads(lease_module._to_json(renewals=1))
+    file.write_text(json.dumps({name: value for name, value in holder.items() if name != missing}))
+    status = lease_status(folders)
+    assert status is not None
+    assert status.state == LeaseState.HELD
+    os.utime(file, (0, 0))
+    with hold_lease(folders) as lease:
+        assert lease.token == 2
+
+
 def test_unwritable_folder_has_no_lease(spark: SparkSession, tmp_path: Path) -> None:
     """A folder that cannot be written raises FolderError."""
     (tmp_path / "file").touch()
