@@ -194,7 +194,7 @@ def test_incomplete_lease_file_expires(folders: Folders, tmp_path: Path) -> None
     file = tmp_path / "_lease" / "00000001"
     file.parent.mkdir()
     file.touch()
-    with pytest.raises(LeaseTakenError, match=r"^another process writes to "), hold_lease(folders):
+    with pytest.raises(LeaseTakenError, match=r"^an unknown process writes to "), hold_lease(folders):
         pass
     os.utime(file, (0, 0))
     with hold_lease(folders) as lease:
@@ -211,6 +211,7 @@ def test_lease_without_process_expires(folders: Folders, tmp_path: Path, missing
     status = lease_status(folders)
     assert status is not None
     assert status.state == LeaseState.HELD
+    assert status.holder.startswith("an unknown process" if missing == "pid" else f"process {os.getpid()} on ")
     os.utime(file, (0, 0))
     with hold_lease(folders) as lease:
         assert lease.token == 2
