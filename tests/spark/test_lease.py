@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier, Event, Semaphore, Thread
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -222,6 +223,23 @@ def test_unwritable_folder_has_no_lease(spark: SparkSession, tmp_path: Path) -> 
     (tmp_path / "file").touch()
     with pytest.raises(FolderError, match=r"^cannot "), hold_lease(Folders(spark, str(tmp_path / "file"))):
         pass
+
+
+def test_status_of_unlistable_folder_is_an_error(folders: Folders) -> None:
+    """If the folder of the leases cannot be listed, reading the status raises FolderError."""
+    folders._system = Vanishing(folders._system)
+    with pytest.raises(FolderError, match=r"^cannot list .*/_lease: "):
+        lease_status(folders)
+
+
+class Vanishing:
+    """A file system whose folders are removed after a look whether they exist."""
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda _: True) if name == "exists" else getattr(self._system, name)
 
 
 def test_status_is_read_without_a_trace(folders: Folders, tmp_path: Path) -> None:
