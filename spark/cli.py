@@ -14,10 +14,12 @@ go to standard error.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pyspark.errors import AnalysisException, PySparkRuntimeError, StreamingQueryException
@@ -122,10 +124,13 @@ def _session(options: argparse.Namespace) -> SparkSession:
 
 def _is_small(folder: Path, files: str, limit: int) -> bool:
     size = 0
-    for path in folder.rglob(files):
-        # A sidecar may drop its oldest segments at any time, and a job may remove folders of its attempts.
-        with suppress(FileNotFoundError):
-            size += path.stat().st_size
+    # A sidecar may drop its oldest segments at any time, and a job may remove folders of its attempts. `os.walk` skips
+    # removed folders, but `Path.rglob` raises FileNotFoundError.
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            if fnmatchcase(name, files):
+                with suppress(FileNotFoundError):
+                    size += Path(parent, name).stat().st_size
     return folder.is_dir() and size < limit
 
 

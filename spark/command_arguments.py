@@ -29,8 +29,9 @@ KAFKA = "kafka://"
 _DURATION = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _EPILOG = (
-    "Exit status: 0 done, 1 a batch failed, 2 wrong argument or no such input, 3 PySpark or Java is missing, "
-    "4 another process writes to the tables, 5 doctor has findings, 6 no record was stored (--fail-if-empty)."
+    "Exit status: 0 done, 1 a batch failed, 2 wrong argument, no such input, or a store of a newer version or damaged, "
+    "3 PySpark or Java is missing, 4 another process writes to the tables, 5 doctor has findings, "
+    "6 no record was stored (--fail-if-empty)."
 )
 
 

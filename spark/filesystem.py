@@ -4,7 +4,7 @@ The module lists, removes and moves folders, reads and writes small files, and n
 module uses Hadoop's FileSystem in the JVM that Spark runs in.
 
 Hadoop reports some failures by an exception and others by returning false. Methods that read, write, move or remove
-files turn both into a `FolderError`.
+files, and the list of a folder's names, turn both into a `FolderError`.
 """
 
 import re
@@ -73,11 +73,17 @@ class Folders:
         return f"{self.root}/{folder}"
 
     def children(self, folder: str) -> list[str]:
-        """Returns the sorted names in a folder, without hidden names. Returns no names if the folder does not exist."""
-        if not self._system.exists(self._path(folder)):
-            return []
-        names = (str(status.getPath().getName()) for status in self._system.listStatus(self._path(folder)))
-        return sorted(name for name in names if name[0] not in "._")
+        """Returns the sorted names in a folder, without hidden names. Returns no names if the folder does not exist.
+
+        Raises:
+            FolderError: the folder could not be listed.
+        """
+        path = self._path(folder)
+        with _as_folder_error(f"cannot list {path}"):
+            if not self._system.exists(path):
+                return []
+            names = (str(status.getPath().getName()) for status in self._system.listStatus(path))
+            return sorted(name for name in names if name[0] not in "._")
 
     def matching(self, pattern: str) -> list[str]:
         """Returns the paths that match a glob, relative to the root."""

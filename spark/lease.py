@@ -182,8 +182,7 @@ def lease_status(folders: Folders, now: datetime | None = None) -> LeaseStatus |
         state = LeaseState.DIED
     elif renewed_at is not None and ((now or datetime.now(UTC)) - renewed_at).total_seconds() > EXPIRY:
         state = LeaseState.EXPIRED
-    name = f"process {holder.get('pid')} on {holder.get('host')}" if holder else "an unknown process"
-    return LeaseStatus(token=token, holder=name, state=state, renewed_at=renewed_at)
+    return LeaseStatus(token=token, holder=_name(holder), state=state, renewed_at=renewed_at)
 
 
 def _take_lease(folders: Folders, expiry: float) -> int:
@@ -218,8 +217,10 @@ def _is_free(folders: Folders, token: int, expiry: float) -> bool:
 
 def _has_died(holder: dict[str, Any]) -> bool:
     """Whether the holder ran on this machine and has ended."""
-    machine = _machine()
-    return machine is not None and holder.get("machine") == machine and _started(holder["pid"]) != holder["started"]
+    machine, pid, started = _machine(), holder.get("pid"), holder.get("started")
+    if machine is None or pid is None or started is None:
+        return False
+    return holder.get("machine") == machine and _started(pid) != started
 
 
 def _tokens(folders: Folders) -> list[int]:
@@ -249,10 +250,16 @@ def _holder(folders: Folders, token: int) -> dict[str, Any]:
     return holder if isinstance(holder, dict) else {}
 
 
+def _name(holder: dict[str, Any]) -> str:
+    """Returns the name of a lease's holder, for people."""
+    pid, host = holder.get("pid"), holder.get("host")
+    return "an unknown process" if pid is None or host is None else f"process {pid} on {host}"
+
+
 def _described(holder: dict[str, Any]) -> str:
-    if not holder:
-        return "another process"
-    return f"process {holder.get('pid')} on {holder.get('host')} (last heard of at {holder.get('at')})"
+    """Returns the name of a lease's holder and its last renewal, for people."""
+    renewed_at = holder.get("at")
+    return _name(holder) if renewed_at is None else f"{_name(holder)} (last heard of at {renewed_at})"
 
 
 def _busy(folders: Folders, token: int) -> str:

@@ -237,6 +237,27 @@ def test_replay_and_report_commands(
     assert capsys.readouterr().err.splitlines()[-1] == "0 records, 0 hours computed again"
 
 
+def test_size_of_store_skips_removed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If another job removes a folder while the size of a store is computed, all other folders still count."""
+    folders = [tmp_path / name for name in ("a", "b", "c")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "rows.parquet").write_bytes(bytes(10))
+    stat, removed = Path.stat, list[Path]()
+
+    def stat_and_remove(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = stat(path, follow_symlinks=follow_symlinks)
+        if path.suffix and not removed:
+            removed.append(next(folder for folder in folders if folder != path.parent))
+            shutil.rmtree(removed[0])
+        return found
+
+    monkeypatch.setattr(Path, "stat", stat_and_remove)
+    assert not fleet_job._is_small(tmp_path, "*.parquet", 20)
+    assert removed
+    assert fleet_job._is_small(tmp_path, "*.parquet", 21)
+
+
 @pytest.mark.usefixtures("here")
 def test_unreadable_input_has_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An input that cannot be read makes the job exit with status 2 and a message."""

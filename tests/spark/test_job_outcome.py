@@ -137,6 +137,18 @@ def test_failure_is_written(
         assert (found["exit_status"], found["failure"]) == (status, "boom" if status == 1 else "KeyboardInterrupt")
 
 
+def test_usage_error_leaves_earlier_result(result: Path, tmp_path: Path) -> None:
+    """A wrong command line leaves the file of an earlier job. Status 2 of a job that has started is in its own file."""
+    gone = tmp_path / "gone"
+    with pytest.raises(SystemExit) as left:
+        main(["run", "--input", str(gone), "--result", str(result)])
+    assert left.value.code == 2
+    assert result.read_text() == "{}"
+    assert main(["run", "--input", gone.as_uri(), "--result", str(result)]) == 2
+    found = document(result)
+    assert (found["exit_status"], found["failure"]) == (2, f"there is no {gone.as_uri()}")
+
+
 def test_unwritable_result_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

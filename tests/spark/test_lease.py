@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier, Event, Semaphore, Thread
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -194,8 +195,24 @@ def test_incomplete_lease_file_expires(folders: Folders, tmp_path: Path) -> None
     file = tmp_path / "_lease" / "00000001"
     file.parent.mkdir()
     file.touch()
-    with pytest.raises(LeaseTakenError, match=r"^another process writes to "), hold_lease(folders):
+    with pytest.raises(LeaseTakenError, match=r"^an unknown process writes to "), hold_lease(folders):
         pass
+    os.utime(file, (0, 0))
+    with hold_lease(folders) as lease:
+        assert lease.token == 2
+
+
+@pytest.mark.parametrize("missing", ["pid", "started"])
+def test_lease_without_process_expires(folders: Folders, tmp_path: Path, missing: str) -> None:
+    """A lease file that does not identify its process is held until it expires, as on another machine."""
+    file = tmp_path / "_lease" / "00000001"
+    file.parent.mkdir()
+    holder = json.loads(lease_module._to_json(renewals=1))
+    file.write_text(json.dumps({name: value for name, value in holder.items() if name != missing}))
+    status = lease_status(folders)
+    assert status is not None
+    assert status.state == LeaseState.HELD
+    assert status.holder.startswith("an unknown process" if missing == "pid" else f"process {os.getpid()} on ")
     os.utime(file, (0, 0))
     with hold_lease(folders) as lease:
         assert lease.token == 2
@@ -206,6 +223,23 @@ def test_unwritable_folder_has_no_lease(spark: SparkSession, tmp_path: Path) -> 
     (tmp_path / "file").touch()
     with pytest.raises(FolderError, match=r"^cannot "), hold_lease(Folders(spark, str(tmp_path / "file"))):
         pass
+
+
+def test_status_of_unlistable_folder_is_an_error(folders: Folders) -> None:
+    """If the folder of the leases cannot be listed, reading the status raises FolderError."""
+    folders._system = Vanishing(folders._system)
+    with pytest.raises(FolderError, match=r"^cannot list .*/_lease: "):
+        lease_status(folders)
+
+
+class Vanishing:
+    """A file system whose folders are removed after a look whether they exist."""
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda _: True) if name == "exists" else getattr(self._system, name)
 
 
 def test_status_is_read_without_a_trace(folders: Folders, tmp_path: Path) -> None:
