@@ -1,15 +1,18 @@
 """Clients that run in a network namespace from which only the gateway can be reached.
 
-`python -m tests.conformance.gateway_clients BOOTSTRAP TOPIC` produces with librdkafka, and consumes with two members of
-a librdkafka group and with kafka-python, until the standard input has a line. The clients then consume the remaining
-records, and the program prints a JSON object with the values and errors that the clients have seen.
+`python -m tests.conformance.gateway_clients BOOTSTRAP TOPIC [py]` produces with librdkafka, and consumes with two
+members of a librdkafka group, until the standard input has a line. If the last argument is `py`, kafka-python consumes
+too. The clients then consume the remaining records, and the program prints a JSON object with the values and errors
+that the clients have seen.
 """
 
 import faulthandler
 import json
+import logging
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,28 +21,46 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 
-GROUPS = ("rd", "py")
+LAST_LINES = 3000
+"""Log lines of kafka-python that are printed if it has not read all records."""
 GIVE_UP_SECONDS = 60.0
 QUICK = {"session.timeout.ms": 10_000, "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 300_000}
 """Metadata is refreshed rarely, so that the clients need the addresses of new leaders in replies (KIP-951)."""
 
 
+class LineHandler(logging.Handler):
+    """Keeps the last log lines. Leaves out what kafka-python logs in each poll."""
+
+    def __init__(self, lines: deque[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        if "need_rejoin" not in str(record.msg):
+            self._lines.append(f"{record.created:.3f} {record.name}: {record.getMessage()}"[:300])
+
+
 class Clients:
     """The clients and what they have seen."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, *further_groups: str) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._stop = threading.Event()
         self.delivered: set[str] = set()
         self.failed: list[str] = []
-        self.seen: dict[str, set[str]] = {"rd": set(), "py": set()}
+        self.seen = {group: set[str]() for group in ("rd", *further_groups)}
         self.assignments = 0
+        self._log: deque[str] = deque(maxlen=LAST_LINES)
+        logger = logging.getLogger("kafka")
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(LineHandler(self._log))
 
     def run(self) -> dict[str, Any]:
         """Runs all clients until a line is read. Returns what they have seen."""
         members = (partial(self._consume, after) for after in (0.0, 3.0))
-        tasks: list[Callable[[], None]] = [self._produce, self._python, *members]
+        tasks: list[Callable[[], None]] = [self._produce, *members, *([self._python] if "py" in self.seen else [])]
         threads = [threading.Thread(target=task, daemon=True) for task in tasks]
         for thread in threads:
             thread.start()
@@ -49,8 +70,9 @@ class Clients:
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while any(self.delivered - seen for seen in self.seen.values()) and time.monotonic() < deadline:
             time.sleep(0.1)
-        if time.monotonic() >= deadline:
-            faulthandler.dump_traceback()  # Shows where the client waits that has not read all records.
+        if time.monotonic() >= deadline:  # Shows what the client does that has not read all records.
+            faulthandler.dump_traceback()
+            sys.stderr.writelines(f"{line}\n" for line in list(self._log))
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         nodes = admin.describe_cluster().result(GIVE_UP_SECONDS).nodes
         groups = admin.list_consumer_groups().result(GIVE_UP_SECONDS).valid
