@@ -184,8 +184,7 @@ class LogFollower:
         partition = self.partitions.leader_partitions.get(number)
         if partition is None:
             return
-        partition.state, partition.reason, partition.fresh_at = PartitionState.FAILED, "its leader changes", NEVER
-        partition.log = PartitionLog(partition.log.next_offset)
+        _mark_failed(partition, "its leader changes")
         groups, done = self.partitions.groups_of(number), 0
         self._forgotten[number] = groups
         for group_id in groups:
@@ -214,8 +213,7 @@ class LogFollower:
         """Marks a partition as failed because it cannot be read. Forgets its groups."""
         if (partition := self.partitions.leader_partitions.get(number)) is not None:
             self._forget_groups(number, now)
-            partition.state, partition.reason, partition.fresh_at = PartitionState.FAILED, reason, NEVER
-            partition.log = PartitionLog(partition.log.next_offset)
+            _mark_failed(partition, reason)
 
     def coordinator_loaded(self, number: int, now: float) -> None:
         """Notes that the broker's own coordinator has loaded the partition."""
@@ -563,6 +561,12 @@ class LogFollower:
         partition = self.partitions.partition_of(group.group_id)
         if partition is not None:
             partition.ahead_of_log.add(group.group_id)
+
+
+def _mark_failed(partition: Partition, reason: str) -> None:
+    """Marks a partition as failed, and drops what was read of it."""
+    partition.state, partition.reason, partition.fresh_at = PartitionState.FAILED, reason, NEVER
+    partition.log = PartitionLog(partition.log.next_offset)
 
 
 def _begin_leader_term(partition: Partition, now: float) -> None:
