@@ -7,6 +7,7 @@
 - `conditions`: combines conditions about a row
 - `duplicates`: removes duplicate records
 - `ingest`, `stream`, `progress`: write one batch to the store, run the stream of batches, and report its health
+- `recompute`: computes the tables of the hours of a batch again
 - `requeue`: judges lines in quarantine again
 - `store`, `store_settings`, `batch_store`, `write_attempts`, `lease`, `segment_ledger`, `filesystem`: the tables on
   disk

@@ -1,14 +1,11 @@
 """Writes one batch of lines to the store and computes the tables of the affected hours again.
 
 Nothing is kept between batches except the store's contents. So the same function fills a store from a year's journals,
-and keeps the store up to date every minute. A batch that was interrupted is repeated from its beginning. A record that
-arrives hours late only causes its hour to be computed again. There is no watermark, because a watermark would silently
-drop a late record and make its hour wrong.
+and keeps the store up to date every minute. A batch that was interrupted is repeated from its beginning.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,12 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from group_sidecar.spark import line_parsing, line_sources
 from group_sidecar.spark.batch_store import Batch
 from group_sidecar.spark.line_sources import file_list
+from group_sidecar.spark.recompute import compute_tables
 from group_sidecar.spark.store import Store
-from group_sidecar.spark.tables import RECORDS, TABLES, Table
-
-_PARALLEL_TABLES = 3
-"""How many tables are computed at the same time. Planning a table keeps the driver busy while the executors wait."""
-
 
 _FEWER_LINES_WARNING = (
     "has fewer lines than when it was first written, because segments were deleted: "
@@ -124,24 +117,6 @@ def replay(
     hours = tuple(sorted({*written.hours, *store.hours(since, until)}))
     compute_tables(store, hours)
     return replace(written, hours=hours)
-
-
-def compute_tables(store: Store, hours: Collection[datetime]) -> None:
-    """Computes all tables of these hours again, from the stored records."""
-    if not hours:
-        return
-    records = store.records(hours)
-
-    def compute(first: Table) -> None:
-        store.replace(first.name, first.query(records, store.window), hours)
-        for table in TABLES.values():
-            if table.source == first.name:
-                store.replace(table.name, table.query(store.read_hours(first.name, hours), store.window), hours)
-
-    with ThreadPoolExecutor(_PARALLEL_TABLES) as pool:
-        computations = [pool.submit(compute, table) for table in TABLES.values() if table.source == RECORDS]
-    for each in computations:
-        each.result()
 
 
 def _judged(store: Store, lines: DataFrame, now: datetime) -> DataFrame:

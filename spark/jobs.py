@@ -19,7 +19,7 @@ from group_sidecar.spark import line_sources
 from group_sidecar.spark.doctor import DoctorOptions, examine
 from group_sidecar.spark.doctor_output import show_examination, show_examination_json
 from group_sidecar.spark.filesystem import Folders
-from group_sidecar.spark.ingest import IngestResult, compute_tables, replay
+from group_sidecar.spark.ingest import IngestResult, replay
 from group_sidecar.spark.job_outcome import JobOutcome
 from group_sidecar.spark.lease import hold_lease
 from group_sidecar.spark.line_parsing import Fault
@@ -27,6 +27,7 @@ from group_sidecar.spark.line_sources import KafkaTopic
 from group_sidecar.spark.missed_segments import missed_segments
 from group_sidecar.spark.output import show_json, show_table
 from group_sidecar.spark.progress import Progress
+from group_sidecar.spark.recompute import compute_tables
 from group_sidecar.spark.requeue import CURABLE, requeue
 from group_sidecar.spark.store import PARQUET, Store
 from group_sidecar.spark.store_settings import read_settings

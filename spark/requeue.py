@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.spark import line_parsing
-from group_sidecar.spark.ingest import compute_tables
 from group_sidecar.spark.line_parsing import Fault
+from group_sidecar.spark.recompute import compute_tables
 from group_sidecar.spark.store import Store, each_line_once
 
 CURABLE = (

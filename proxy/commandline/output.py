@@ -15,7 +15,8 @@ from rich.console import Console
 
 from group_sidecar.coordinator.model.views import GroupKind
 from group_sidecar.proxy.admin.sentences import ago, event, plain
-from group_sidecar.proxy.commandline.queries import ask, ask_sidecars, exit_on_problems
+from group_sidecar.proxy.commandline.exit_codes import exit_on_problems
+from group_sidecar.proxy.commandline.queries import ask, ask_sidecars
 from group_sidecar.proxy.commandline.results import (
     Assignment,
     Cell,

@@ -1,18 +1,17 @@
-"""Runs a command's query against its target, prints one line for each error, and chooses the exit code."""
+"""Runs a command's query against its target. Without an answer, ends the program with an exit code for the error."""
 
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import NoReturn, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import trio
-import typer
 from outcome import Error, Outcome, Value
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerError, BrokerTimeout, BrokerUnreachable
-from group_sidecar.proxy.commandline.broker_connections import WrongProtocol
+from group_sidecar.proxy.broker.broker_errors import BrokerError
 from group_sidecar.proxy.commandline.broker_queries import BrokerQueries
+from group_sidecar.proxy.commandline.exit_codes import exit_with_problems
 from group_sidecar.proxy.commandline.results import (
     GroupDescription,
     GroupNotFound,
@@ -20,27 +19,8 @@ from group_sidecar.proxy.commandline.results import (
     Listing,
     NoAnswer,
 )
-from group_sidecar.proxy.commandline.sidecar_queries import (
-    SidecarBrokerUnreachable,
-    SidecarQueries,
-    SidecarUnreachable,
-    open_sidecars,
-)
-from group_sidecar.proxy.commandline.tables import printable
+from group_sidecar.proxy.commandline.sidecar_queries import SidecarQueries, open_sidecars
 from group_sidecar.proxy.commandline.target import QueryTarget
-
-PROGRAM = "group-sidecar"
-REFUSED, UNREACHABLE = 1, 2
-"""The exit codes if an answer is an error, and if a broker or sidecar cannot be reached."""
-
-_UNREACHABLE = (
-    BrokerUnreachable,
-    BrokerTimeout,
-    BrokerClosed,
-    WrongProtocol,
-    SidecarUnreachable,
-    SidecarBrokerUnreachable,
-)
 
 T = TypeVar("T")
 
@@ -89,26 +69,6 @@ def ask_sidecars(source: QueryTarget, question: Callable[[SidecarQueries], Await
             return await question(query)
 
     return _or_exit(asked)
-
-
-def exit_on_problems(problems: Iterable[Exception]) -> None:
-    """Prints a line for each problem. If there is a problem, ends the program with the problems' highest exit code."""
-    code = _print_problems(problems)
-    if code:
-        raise typer.Exit(code)
-
-
-def exit_with_problems(problems: Iterable[Exception]) -> NoReturn:
-    """Prints one line for each problem, and ends the program. There must be at least one problem."""
-    raise typer.Exit(_print_problems(problems))
-
-
-def _print_problems(problems: Iterable[Exception]) -> int:
-    code = 0
-    for problem in problems:
-        typer.echo(f"{PROGRAM}: {printable(str(problem))}", err=True)
-        code = max(code, UNREACHABLE if isinstance(problem, _UNREACHABLE) else REFUSED)
-    return code
 
 
 def run(question: Callable[[], Awaitable[T]]) -> T:

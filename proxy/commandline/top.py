@@ -14,9 +14,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from group_sidecar.proxy.commandline.exit_codes import exit_on_problems
 from group_sidecar.proxy.commandline.keyboard import keys, single_keys
 from group_sidecar.proxy.commandline.output import UNKNOWN_GROUP, sidecar_columns
-from group_sidecar.proxy.commandline.queries import ask_sidecars, exit_on_problems
+from group_sidecar.proxy.commandline.queries import ask_sidecars
 from group_sidecar.proxy.commandline.ranking import TopSelection, top_groups
 from group_sidecar.proxy.commandline.results import GroupSummary, NoAnswer, Ranking
 from group_sidecar.proxy.commandline.sidecar_queries import SidecarQueries, open_sidecars

@@ -14,7 +14,8 @@ import typer
 
 from group_sidecar.metrics.rebalance_explanation import informative_reason, why
 from group_sidecar.proxy.admin.sentences import client, duration, plain
-from group_sidecar.proxy.commandline.queries import ask_sidecars, exit_on_problems, exit_with_problems
+from group_sidecar.proxy.commandline.exit_codes import exit_on_problems, exit_with_problems
+from group_sidecar.proxy.commandline.queries import ask_sidecars
 from group_sidecar.proxy.commandline.sidecar_queries import SidecarRefused
 from group_sidecar.proxy.commandline.tables import Cells, print_fields, print_json, print_table, printable
 from group_sidecar.proxy.commandline.target import QueryTarget

@@ -335,7 +335,7 @@ def test_array_line_is_parsed_once(spark: SparkSession) -> None:
 
 def test_requeue_takes_array_lines(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An older job keeps array lines in quarantine. After the upgrade, `requeue` takes each with all its records."""
-    monkeypatch.setattr("group_sidecar.spark.ingest.TABLES", {"sidecars": TABLES["sidecars"]})
+    monkeypatch.setattr("group_sidecar.spark.recompute.TABLES", {"sidecars": TABLES["sidecars"]})
     records = list(random_records(Random(3), "a", 8))
     lines = arrays(records)
     faulty = array(offset=[42, -1])
@@ -361,7 +361,7 @@ def test_array_line_of_other_fault_stays_whole(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A requeue of other faults keeps an array line that is valid now as one line, under its old fault."""
-    monkeypatch.setattr("group_sidecar.spark.ingest.TABLES", {"sidecars": TABLES["sidecars"]})
+    monkeypatch.setattr("group_sidecar.spark.recompute.TABLES", {"sidecars": TABLES["sidecars"]})
     store = Store(spark, str(tmp_path))
     hour: dict[str, Any] = {"observed_at": ["2025-01-31T02:00:00.000Z"] * 2, "emitted_at": "2025-01-31T02:00:00.000Z"}
     later, early = array(**hour), line(emitted_at="2025-01-31T01:00:00.000Z", observed_at="2025-01-31T00:59:00.000Z")

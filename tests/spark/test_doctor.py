@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 from group_sidecar.spark import cli as fleet_job
 from group_sidecar.spark import doctor_checks as checks
-from group_sidecar.spark import ingest as ingest_module
-from group_sidecar.spark import line_sources
+from group_sidecar.spark import line_sources, recompute
 from group_sidecar.spark.cli import main
 from group_sidecar.spark.doctor import DoctorOptions, Examination, examine
 from group_sidecar.spark.doctor_checks import FAULT_ADVICE, Check, stale_store, unfinished_writes
@@ -72,7 +71,7 @@ def store(spark: SparkSession, journals: Path, tmp_path_factory: pytest.TempPath
 
 def stored(spark: SparkSession, journals: Path, store: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ingest_module, "TABLES", {"sidecars": TABLES["sidecars"]})
+        patch.setattr(recompute, "TABLES", {"sidecars": TABLES["sidecars"]})
         run(spark, RunOptions(source=str(journals), output=str(store)))
     return store
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from group_sidecar.spark import ingest as refresh_module
-from group_sidecar.spark import line_sources
+from group_sidecar.spark import line_sources, recompute
 from group_sidecar.spark.ingest import ingest, replay
 from group_sidecar.spark.store import Store
 from group_sidecar.spark.tables import TABLES
@@ -42,7 +41,7 @@ def whole(spark: SparkSession, journals: Path, tmp_path_factory: pytest.TempPath
 @pytest.fixture
 def few_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits the job to some tables, to save time. All tables are written in the same way."""
-    monkeypatch.setattr(refresh_module, "TABLES", {name: TABLES[name] for name in FEW})
+    monkeypatch.setattr(recompute, "TABLES", {name: TABLES[name] for name in FEW})
 
 
 class Killed(BaseException):

@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from group_sidecar.spark import cli as fleet_job
-from group_sidecar.spark import ingest as ingest_module
-from group_sidecar.spark import jobs
+from group_sidecar.spark import jobs, recompute
 from group_sidecar.spark.cli import main
 from group_sidecar.spark.job_outcome import JobOutcome, ResultFile
 from group_sidecar.spark.jobs import RunOptions, run
@@ -26,7 +25,7 @@ def here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the job run in this process, with the existing session and one table."""
     monkeypatch.setattr(fleet_job, "session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
-    monkeypatch.setattr(ingest_module, "TABLES", {"sidecars": TABLES["sidecars"]})
+    monkeypatch.setattr(recompute, "TABLES", {"sidecars": TABLES["sidecars"]})
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from group_sidecar.spark import ingest as refresh_module
-from group_sidecar.spark import line_parsing, line_sources
+from group_sidecar.spark import line_parsing, line_sources, recompute
 from group_sidecar.spark import segment_ledger as ledger_module
 from group_sidecar.spark.jobs import RunOptions, run
 from group_sidecar.spark.store import Store
@@ -36,7 +35,7 @@ def run_again(
     capsys: pytest.CaptureFixture[str],
 ) -> Run:
     """Returns a function that runs the job again with few tables, and returns the lines on standard error."""
-    monkeypatch.setattr(refresh_module, "TABLES", {"sidecars": TABLES["sidecars"]})
+    monkeypatch.setattr(recompute, "TABLES", {"sidecars": TABLES["sidecars"]})
 
     def run_again() -> list[str]:
         run(spark, RunOptions(source=str(journals), output=str(tmp_path / "store")))

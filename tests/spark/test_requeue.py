@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from group_sidecar.metrics import records as contract
-from group_sidecar.spark import ingest as refresh_module
-from group_sidecar.spark import line_parsing, line_sources
+from group_sidecar.spark import line_parsing, line_sources, recompute
 from group_sidecar.spark.filesystem import Folders
 from group_sidecar.spark.ingest import ingest
 from group_sidecar.spark.jobs import RequeueOptions, RunOptions, run, run_requeue
@@ -38,7 +37,7 @@ ALL = (*KNOWN, "churn")
 
 def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Limits the job to these tables, to save time."""
-    monkeypatch.setattr(refresh_module, "TABLES", {name: TABLES[name] for name in names})
+    monkeypatch.setattr(recompute, "TABLES", {name: TABLES[name] for name in names})
 
 
 def columns_with(name: str, **changes: Any) -> Callable[[Any], tuple[contract.Column, ...]]:

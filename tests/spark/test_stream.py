@@ -14,8 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from group_sidecar.spark import ingest as refresh_module
-from group_sidecar.spark import line_sources
+from group_sidecar.spark import line_sources, recompute
 from group_sidecar.spark import stream as stream_module
 from group_sidecar.spark.filesystem import Folders
 from group_sidecar.spark.ingest import IngestResult, ingest
@@ -168,7 +167,7 @@ def test_stream_killed_between_batches_resumes(spark: SparkSession, tmp_path: Pa
 
 def test_stream_takes_only_new_segments(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stream run takes only new, sealed segments."""
-    monkeypatch.setattr(refresh_module, "TABLES", {name: TABLES[name] for name in ("groups", "sidecars")})
+    monkeypatch.setattr(recompute, "TABLES", {name: TABLES[name] for name in ("groups", "sidecars")})
     store = Store(spark, str(tmp_path / "store"))
     brought: list[IngestResult] = []
 

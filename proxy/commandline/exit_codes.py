@@ -1,0 +1,44 @@
+"""The exit codes of the `groups` commands: prints the problems of a command, and ends the program."""
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+import typer
+
+from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerTimeout, BrokerUnreachable
+from group_sidecar.proxy.commandline.broker_connections import WrongProtocol
+from group_sidecar.proxy.commandline.sidecar_queries import SidecarBrokerUnreachable, SidecarUnreachable
+from group_sidecar.proxy.commandline.tables import printable
+
+PROGRAM = "group-sidecar"
+REFUSED, UNREACHABLE = 1, 2
+"""The exit codes if an answer is an error, and if a broker or sidecar cannot be reached."""
+
+_UNREACHABLE = (
+    BrokerUnreachable,
+    BrokerTimeout,
+    BrokerClosed,
+    WrongProtocol,
+    SidecarUnreachable,
+    SidecarBrokerUnreachable,
+)
+
+
+def exit_on_problems(problems: Iterable[Exception]) -> None:
+    """Prints a line for each problem. If there is a problem, ends the program with the problems' highest exit code."""
+    code = _print_problems(problems)
+    if code:
+        raise typer.Exit(code)
+
+
+def exit_with_problems(problems: Iterable[Exception]) -> NoReturn:
+    """Prints one line for each problem, and ends the program. There must be at least one problem."""
+    raise typer.Exit(_print_problems(problems))
+
+
+def _print_problems(problems: Iterable[Exception]) -> int:
+    code = 0
+    for problem in problems:
+        typer.echo(f"{PROGRAM}: {printable(str(problem))}", err=True)
+        code = max(code, UNREACHABLE if isinstance(problem, _UNREACHABLE) else REFUSED)
+    return code
