@@ -38,7 +38,7 @@ from group_sidecar.coordinator.model.events import (
     Synced,
 )
 from group_sidecar.coordinator.model.facts import Fact, MemberJoined
-from group_sidecar.coordinator.model.states import CLASSIC, DEAD
+from group_sidecar.coordinator.model.state_transitions import CLASSIC, DEAD
 from group_sidecar.coordinator.model.views import (
     NO_OCCUPANCY,
     FallbackReason,

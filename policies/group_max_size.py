@@ -26,7 +26,7 @@ from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from group_sidecar.codecs.messages.join_group import JoinGroupRequest
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.coordinator.model.states import STATES_COUNTING_MEMBERS
+from group_sidecar.coordinator.model.state_transitions import STATES_COUNTING_MEMBERS
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, GroupView
 from group_sidecar.policies.patterns import RegularExpression, matcher
 from group_sidecar.policies.policy import Policy, PolicySection, PolicySettings, WholeNumber

@@ -14,7 +14,7 @@
 - `checks/`: what ``group-sidecar check-config`` checks beyond single settings
 - `served_brokers`: the brokers that this sidecar serves, and the background tasks of each
 - `bootstrap_broker`: the broker to which a gateway connects the clients that come to its bootstrap address
-- `gateway`: which port and which name of a gateway lead to which broker
+- `gateway_routes`: which port and which name of a gateway lead to which broker
 - `hand_over`: what this process may do while its predecessor or its successor runs, during a hot restart
 - `sidecar`: starts and stops everything in order
 - `sidecar_process`: runs a sidecar as a process, and handles the signals

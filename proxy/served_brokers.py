@@ -1,6 +1,6 @@
 """The brokers that the sidecar serves, and the background tasks of each broker.
 
-`sidecar` creates them. In a gateway, `gateway` decides which client connection belongs to which broker.
+`sidecar` creates them. In a gateway, `gateway_routes` decides which client connection belongs to which broker.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
 """Creates all parts of the sidecar, connects them, starts them, and stops them in the opposite order.
 
-`served_brokers` contains the parts that run once for each broker. `gateway` decides which client connection belongs to
-which broker in gateway mode.
+`served_brokers` contains the parts that run once for each broker. `gateway_routes` decides which client connection
+belongs to which broker in gateway mode.
 
 In sidecar mode there is one broker and one copy of its coordinator. In gateway mode there is one copy for each broker.
 The copy of the bootstrap broker is created as soon as the gateway knows the nodes of the cluster. The copy of another
@@ -33,9 +33,9 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.policies.active_policies import ActivePolicies
 from group_sidecar.policies.patterns import group_filter
 from group_sidecar.proxy.admin.sources import AdminSources, Readiness, Unreachable
-from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.broker.own_credentials import OwnCredentials
 from group_sidecar.proxy.config.limits_section import Limits
 from group_sidecar.proxy.config.listener_sections import Listener
 from group_sidecar.proxy.config.model import Config
@@ -46,7 +46,7 @@ from group_sidecar.proxy.dataplane.event_loop import run_in_task
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session, SessionLimits
-from group_sidecar.proxy.gateway import Gateway, GatewayListener
+from group_sidecar.proxy.gateway_routes import Gateway, GatewayListener
 from group_sidecar.proxy.hand_over import HandOver
 from group_sidecar.proxy.journal.writer import JournalWriter
 from group_sidecar.proxy.listeners.admission import AdmissionLimits, ClientPort

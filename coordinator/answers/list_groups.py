@@ -26,7 +26,7 @@ from group_sidecar.codecs.messages.list_groups import (
 )
 from group_sidecar.codecs.primitives import encode_compact_string, encode_string
 from group_sidecar.coordinator.model.events import FOREVER
-from group_sidecar.coordinator.model.states import EMPTY
+from group_sidecar.coordinator.model.state_transitions import EMPTY
 from group_sidecar.coordinator.model.views import FallbackReason, GroupState
 from group_sidecar.coordinator.state.bounded_table import ENTRY_BYTES, TableSize
 from group_sidecar.coordinator.state.group import Group

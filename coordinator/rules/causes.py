@@ -15,7 +15,7 @@ from group_sidecar.codecs.consumer_protocol import ConsumerProtocolSubscription,
 from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.coordinator.model.events import JoiningMember, JoinSent
 from group_sidecar.coordinator.model.facts import ISSUED_ID_REASON, Departure, RebalanceCause
-from group_sidecar.coordinator.model.states import SETTLED, STABLE
+from group_sidecar.coordinator.model.state_transitions import SETTLED, STABLE
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.member import Member
 from group_sidecar.coordinator.state.rebalance import CauseDetails

@@ -14,7 +14,7 @@ from group_sidecar.coordinator.model.events import (
     TransactionEnded,
 )
 from group_sidecar.coordinator.model.facts import Fact, OffsetsCommitted
-from group_sidecar.coordinator.model.states import DEAD
+from group_sidecar.coordinator.model.state_transitions import DEAD
 from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.coordinator.rules.apply import apply
 from group_sidecar.coordinator.rules.followed_log import FollowedLog

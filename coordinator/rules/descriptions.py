@@ -2,7 +2,7 @@
 
 from group_sidecar.coordinator.model.events import GroupDescribed
 from group_sidecar.coordinator.model.facts import Departure, Fact
-from group_sidecar.coordinator.model.states import STABLE
+from group_sidecar.coordinator.model.state_transitions import STABLE
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.rules.causes import departure_of_missing
 from group_sidecar.coordinator.rules.fact_builder import (

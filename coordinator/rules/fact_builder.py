@@ -14,7 +14,7 @@ from group_sidecar.coordinator.model.facts import (
     RebalanceCompleted,
     RebalanceStarted,
 )
-from group_sidecar.coordinator.model.states import CLASSIC, PREPARING_REBALANCE
+from group_sidecar.coordinator.model.state_transitions import CLASSIC, PREPARING_REBALANCE
 from group_sidecar.coordinator.rules.causes import find_cause
 from group_sidecar.coordinator.rules.partition_moves import Moves, compare_owners, save_owners
 from group_sidecar.coordinator.state.group import Group

@@ -11,7 +11,7 @@ from group_sidecar.codecs.offsets_topic import decode_as
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
 from group_sidecar.coordinator.model.facts import Fact, RebalanceCause, RebalanceStarted
-from group_sidecar.coordinator.model.states import SETTLED
+from group_sidecar.coordinator.model.state_transitions import SETTLED
 from group_sidecar.coordinator.model.views import (
     ConsumerGroupView,
     ConsumerMemberView,

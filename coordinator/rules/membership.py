@@ -20,7 +20,7 @@ from group_sidecar.coordinator.model.events import (
     Synced,
 )
 from group_sidecar.coordinator.model.facts import Departure, Fact
-from group_sidecar.coordinator.model.states import CLASSIC, PREPARING_REBALANCE
+from group_sidecar.coordinator.model.state_transitions import CLASSIC, PREPARING_REBALANCE
 from group_sidecar.coordinator.model.views import GroupKind, GroupState
 from group_sidecar.coordinator.rules.causes import (
     cause_of_departure,

@@ -1,7 +1,7 @@
 """Decides when the session of a silent member has expired in the copy, and resets session timers."""
 
 from group_sidecar.coordinator.model.facts import Departure, Fact
-from group_sidecar.coordinator.model.states import PREPARING_REBALANCE
+from group_sidecar.coordinator.model.state_transitions import PREPARING_REBALANCE
 from group_sidecar.coordinator.rules.causes import cause_of_departure, silence_is_conclusive
 from group_sidecar.coordinator.rules.fact_builder import (
     conclude_overdue_rebalance,

@@ -5,7 +5,7 @@ from the whole copy, and decides for each kind of question.
 """
 
 from group_sidecar.coordinator.model.events import NEVER
-from group_sidecar.coordinator.model.states import SETTLED
+from group_sidecar.coordinator.model.state_transitions import SETTLED
 from group_sidecar.coordinator.model.views import FallbackReason, GroupKind, GroupState
 from group_sidecar.coordinator.state.lifecycle import Lifecycle
 from group_sidecar.coordinator.state.logged_state import LoggedState

@@ -25,7 +25,7 @@ from group_sidecar.coordinator.model.events import (
     JoiningMember,
     JoinSent,
 )
-from group_sidecar.coordinator.model.states import COMPLETING_REBALANCE, STABLE
+from group_sidecar.coordinator.model.state_transitions import COMPLETING_REBALANCE, STABLE
 from group_sidecar.coordinator.model.views import (
     CommittedOffset,
     ConsumerGroupView,

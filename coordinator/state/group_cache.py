@@ -8,7 +8,7 @@ from itertools import count
 
 from group_sidecar.codecs.primitives import MAX_STRING_BYTES
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
-from group_sidecar.coordinator.model.states import DEAD, EMPTY
+from group_sidecar.coordinator.model.state_transitions import DEAD, EMPTY
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, GroupKind, GroupState, TopicPartition
 from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES, TableSize, name_bytes
 from group_sidecar.coordinator.state.committed_offsets import metadata_chars

@@ -1,7 +1,7 @@
 """The size of a group for a size limit (KIP-389), from members, joins in flight and the broker's last description."""
 
 from group_sidecar.coordinator.model.events import LOST_REQUEST_SECONDS, NEVER
-from group_sidecar.coordinator.model.states import STATES_COUNTING_MEMBERS
+from group_sidecar.coordinator.model.state_transitions import STATES_COUNTING_MEMBERS
 from group_sidecar.coordinator.model.views import GroupKind, GroupState, Occupancy
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.pending_joins import BrokerDescription

@@ -1,11 +1,11 @@
 """The state and the generation of one group.
 
-`Lifecycle` changes its state only along the table `model.states.TRANSITIONS`. The members are in `roster`.
+`Lifecycle` changes its state only along the table `model.state_transitions.TRANSITIONS`. The members are in `roster`.
 """
 
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue
 from group_sidecar.coordinator.model.events import NEVER, GroupDescribed, JoinAccepted
-from group_sidecar.coordinator.model.states import REPORTED, StateChange, next_state
+from group_sidecar.coordinator.model.state_transitions import REPORTED, StateChange, next_state
 from group_sidecar.coordinator.model.views import ConsumerGroupView, GroupKind, GroupState
 
 UNKNOWN_GENERATION = -1

@@ -7,7 +7,7 @@ What is known:
 - `coordinator_copy`: the copy of the group coordinator; `group_coordinators` knows which broker coordinates a group
 - `client_access`: decides what a client of one listener may see
 - `authorizer_state`: whether the broker has an authorizer, and the rights that it granted, for all listeners
-- `principals`, `authorization_cache`: which user a connection belongs to, and which rights the broker granted
+- `client_principals`, `authorization_cache`: which user a connection belongs to, and which rights the broker granted
 - `broker_versions`, `added_versions`: which versions the broker offers, and which versions the sidecar adds
 - `answer_settings`: the settings of local answers
 - `topic_names`, `existing_topic_ids`: the names of topics by id, and which topic ids the broker still has
@@ -18,7 +18,7 @@ What is known:
 
 The sidecar's own requests:
 
-- `own_connections`: connects to the broker; `kafka_client`, `authentication`: a connection, and its TLS and SASL
+- `own_connections`: connects to the broker; `kafka_client`, `own_credentials`: a connection, and its TLS and SASL
 - `broker_errors`: why a connection or a request failed
 - `port_protocol`: which protocol a port speaks
 - `credential_files`: reads the files with passwords and tokens

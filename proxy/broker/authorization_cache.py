@@ -1,7 +1,8 @@
 """Caches the rights that the broker recently granted to each principal.
 
 `AuthorizationCache` is a bounded table of grants that expire. `required_rights` lists the rights that an answer needs.
-`granted_rights` derives the rights that a reply of the broker proves. `principals` finds the principal of a connection.
+`granted_rights` derives the rights that a reply of the broker proves. `client_principals` finds the principal of a
+connection.
 
 Only grants are cached, never denials. No right is derived from another right. For example, a rule may deny Describe on
 a group that may be read, and an authorizer may be a custom class. For a user who may describe the cluster, ListGroups
@@ -34,7 +35,7 @@ from group_sidecar.coordinator.model.views import GroupState
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.coordinator.wire.offset_apis import KAFKA_STORAGE_SINCE, MANY_GROUPS_SINCE
 from group_sidecar.metrics.traffic_counters import TrafficCounters
-from group_sidecar.proxy.broker.principals import Principal
+from group_sidecar.proxy.broker.client_principals import Principal
 
 RULE_CHANGE_SECONDS = 5.0
 """For this many seconds after a change of ACLs, no grant is cached. The controller replies before every broker has

@@ -1,18 +1,18 @@
 """Decides what a client of one listener may see, from what the broker has served and granted.
 
 `ClientAccess` owns the state of one listener of the broker: whether the listener serves clients without authentication,
-and the principal of each connection (`principals`). The broker's replies show both. All listeners of the broker share
-one `AuthorizerState`: whether the broker has an authorizer, and which rights it has granted. `ClientAccess.may_see`
-makes the decision. `ClientAccess` applies the deferred replies before a caller reads anything that such a reply may
-change. So callers need not apply deferred replies.
+and the principal of each connection (`client_principals`). The broker's replies show both. All listeners of the broker
+share one `AuthorizerState`: whether the broker has an authorizer, and which rights it has granted.
+`ClientAccess.may_see` makes the decision. `ClientAccess` applies the deferred replies before a caller reads anything
+that such a reply may change. So callers need not apply deferred replies.
 """
 
 from collections.abc import Iterable
 
 from group_sidecar.proxy.broker.authorization_cache import AuthorizationCache, Right
 from group_sidecar.proxy.broker.authorizer_state import AuthorizerState
+from group_sidecar.proxy.broker.client_principals import ANONYMOUS, Principal, Principals
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplies
-from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal, Principals
 from group_sidecar.proxy.dataplane.outcomes import Origin
 
 

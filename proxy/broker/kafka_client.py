@@ -2,7 +2,7 @@
 
 The client connects, negotiates versions, matches each reply to its request, and knows when a session must be
 authenticated again. The client repeats only one request: if the broker rejects the version of ApiVersions, the client
-sends ApiVersions v0. TLS and SASL are in `authentication`, and the exceptions in `broker_errors`. Traffic of the
+sends ApiVersions v0. TLS and SASL are in `own_credentials`, and the exceptions in `broker_errors`. Traffic of the
 sidecar's clients does not use this module.
 """
 

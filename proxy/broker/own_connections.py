@@ -3,9 +3,9 @@
 from contextlib import AbstractAsyncContextManager
 
 from group_sidecar.codecs.messages.api_versions import KAFKA_0_9
-from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.broker.own_credentials import OwnCredentials
 from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.runtime.addresses import Address
 

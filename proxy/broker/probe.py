@@ -16,7 +16,6 @@ from group_sidecar.codecs.messages.describe_acls import DescribeAclsRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.list_offsets import ListOffsetsRequest
 from group_sidecar.coordinator.model.views import TopicPartition
-from group_sidecar.proxy.broker.authentication import setting_hint
 from group_sidecar.proxy.broker.broker_errors import (
     AuthenticationFailed,
     BrokerClosed,
@@ -35,6 +34,7 @@ from group_sidecar.proxy.broker.group_queries import (
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.leaders import LeaderPartitions
 from group_sidecar.proxy.broker.log_bound_queries import PARTITIONS_PER_REQUEST, log_ends, log_starts
+from group_sidecar.proxy.broker.own_credentials import setting_hint
 from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log

@@ -31,9 +31,9 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.coordinator.wire.exchange import Exchange
 from group_sidecar.metrics.traffic_counters import TrafficCounters, Verification
-from group_sidecar.proxy.broker.authentication import setting_hint
 from group_sidecar.proxy.broker.broker_errors import BrokerError, UnsupportedApi
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.broker.own_credentials import setting_hint
 from group_sidecar.proxy.broker.verification_diff import Difference, format_difference
 from group_sidecar.proxy.broker.verification_window import ChangeCounter, ComparedCopy, VerificationWindows
 from group_sidecar.proxy.runtime.addresses import Address

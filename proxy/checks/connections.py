@@ -10,10 +10,10 @@ import trio
 from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.messages.api_versions import ApiVersionsRequest
 from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
-from group_sidecar.proxy.broker.authentication import OwnCredentials, setting_hint, tls_from
 from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerError, BrokerRefused, BrokerUnreachable
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import KafkaClient, connect
+from group_sidecar.proxy.broker.own_credentials import OwnCredentials, setting_hint, tls_from
 from group_sidecar.proxy.broker.port_protocol import PortProtocol, mismatch, protocol_of
 from group_sidecar.proxy.broker.topic_log_queries import FetchPosition, fetch, leaders
 from group_sidecar.proxy.checks.findings import listener_key

@@ -5,9 +5,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import asdict
 
 from group_sidecar.codecs.errors import DecodeError
-from group_sidecar.proxy.broker.authentication import Login, tls_with
 from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerError, BrokerUnreachable
 from group_sidecar.proxy.broker.kafka_client import CLIENT_ID, KafkaClient, connect
+from group_sidecar.proxy.broker.own_credentials import Login, tls_with
 from group_sidecar.proxy.broker.port_protocol import PortProtocol, mismatch, protocol_of
 from group_sidecar.proxy.commandline.client_properties import ClientProperties
 from group_sidecar.proxy.config.own_connection import Sasl

@@ -4,6 +4,7 @@ The core (`session`, `framing`, `commands`, `outcomes`) does no I/O: a session r
 
 - `event_loop`, `poller`: share one thread with trio; wait for all sockets with one epoll
 - `connections`, `connection`: serve all connections; read and send the bytes of one connection
+- `draining`: ends all connections in steps when the sidecar stops
 - `endpoint_socket`, `delivered_closes`: one socket with its backlog; closing a socket without a reset
 - `tls_endpoint`, `tls_records`: one socket with TLS; where TLS records begin and end
 - `session`: the order of requests and replies on one client connection

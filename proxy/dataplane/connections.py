@@ -1,13 +1,12 @@
 """Serves all connections until they end.
 
-`ConnectionManager` closes connections that were without traffic or authentication for too long, and drains all
-connections at shutdown.
+`ConnectionManager` closes connections that were without traffic or authentication for too long. `draining` ends all
+connections when the sidecar stops.
 """
 
 import math
 import sys
 from collections.abc import Iterable
-from itertools import islice
 
 import trio
 
@@ -16,6 +15,7 @@ from group_sidecar.proxy.dataplane.buffer_budget import FREE_BYTES, BufferBudget
 from group_sidecar.proxy.dataplane.connection import Connection, InactivityTimeouts, SharedResources
 from group_sidecar.proxy.dataplane.connections_per_address import ConnectionsPerAddress
 from group_sidecar.proxy.dataplane.delivered_closes import DeliveredCloses
+from group_sidecar.proxy.dataplane.draining import SWEEP_BATCH, drain
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket, SplicePipe, keep_read_buffers
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session
@@ -29,16 +29,6 @@ except ImportError:  # There was no C compiler when the sidecar was installed.
     FAST_PATH = None
 
 SWEEP_SECONDS = 1.0
-SWEEP_BATCH = 500
-"""The number of connections that are checked between two of trio's checkpoints. These checks take about a
-millisecond."""
-QUIET_SECONDS = 0.2
-"""While draining, a connection that is not parsed is idle after this many seconds without traffic."""
-DRAIN_STEP_SECONDS = 0.05
-"""Seconds between two steps of a drain."""
-DRAIN_STEPS_SHARE = 0.5
-"""The share of a drain's time over which its steps are spread. The last connections have the rest of the time for
-their replies."""
 NO_TIMEOUTS = InactivityTimeouts()
 NO_BUDGET = sys.maxsize
 
@@ -133,6 +123,10 @@ class ConnectionManager:
             if (connection := self._connections.get(number)) is not None:
                 connection.evict_held_request(CloseReason.REQUEST_TOO_LONG)
 
+    async def drain(self, seconds: float) -> None:
+        """Ends all connections in steps. Returns when no connection is left, or after `seconds`."""
+        await drain(self._connections, self._delivered_closes, seconds)
+
     async def run(self, supervisor: Supervisor | None = None) -> None:
         """Closes connections without traffic until cancelled, then closes all connections."""
         try:
@@ -195,29 +189,3 @@ class ConnectionManager:
         ]
         del left[-SWEEP_BATCH:]
         return batch
-
-    async def drain(self, seconds: float) -> None:
-        """Ends all connections in steps. A connection ends when its client has the replies to all forwarded requests.
-
-        Each step takes the oldest of the remaining connections. Before its step, a connection is served as usual. So
-        clients do not all reconnect at the same moment. The steps take DRAIN_STEPS_SHARE of the time. If there are few
-        connections, each step takes one connection, and the steps take less time.
-
-        Returns when no connection is left, or after `seconds`.
-        """
-        steps = max(1, int(seconds * DRAIN_STEPS_SHARE / DRAIN_STEP_SECONDS))
-        batch = max(1, math.ceil(len(self._connections) / steps))
-        stopping = set[int]()
-        with trio.move_on_after(seconds):
-            while self._connections or self._delivered_closes:
-                stopping.update(islice((each for each in self._connections if each not in stopping), batch))
-                left = [each for each in self._connections if each in stopping]
-                while left:
-                    self._drain(left, trio.current_time())
-                    await trio.lowlevel.checkpoint()
-                self._delivered_closes.sweep(trio.current_time())
-                await trio.sleep(DRAIN_STEP_SECONDS)
-
-    def _drain(self, left: list[int], now: float) -> None:
-        for connection in self._next_of(left):
-            connection.drain(now, QUIET_SECONDS)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounters
 from group_sidecar.proxy.broker.broker_state import BrokerState
+from group_sidecar.proxy.broker.client_principals import UNAUTHENTICATED
 from group_sidecar.proxy.broker.deferred_replies import DeferredReplyHandler
 from group_sidecar.proxy.broker.gateway_apis import GATEWAY_VERSIONS
-from group_sidecar.proxy.broker.principals import UNAUTHENTICATED
 from group_sidecar.proxy.dataplane.frame_editor import FrameEditor
 from group_sidecar.proxy.dataplane.framing import DEFER, HOLD, PASS, FrameAction
 from group_sidecar.proxy.dataplane.held_request_budget import UNAUTHENTICATED_FRAME

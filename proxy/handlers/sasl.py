@@ -1,4 +1,7 @@
-"""Handles SASL handshakes and tokens. The broker's replies show which principal a connection has (`principals`)."""
+"""Handles SASL handshakes and tokens. The broker's replies show which principal a connection has.
+
+`client_principals` reads these replies.
+"""
 
 from group_sidecar.codecs.api_registry import APIS, ApiKey
 from group_sidecar.codecs.errors import ErrorCode
@@ -8,7 +11,7 @@ from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, S
 from group_sidecar.codecs.schema import Struct, decode_start
 from group_sidecar.metrics.listener_counters import CloseReason
 from group_sidecar.proxy.broker.client_access import ClientAccess
-from group_sidecar.proxy.broker.principals import SASL_ROUNDS, SentToken
+from group_sidecar.proxy.broker.client_principals import SASL_ROUNDS, SentToken
 from group_sidecar.proxy.dataplane.framing import HOLD, FrameAction
 from group_sidecar.proxy.dataplane.held_request_budget import UNAUTHENTICATED_FRAME
 from group_sidecar.proxy.dataplane.outcomes import (

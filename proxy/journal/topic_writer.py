@@ -23,7 +23,6 @@ from group_sidecar.codecs.messages.produce import (
     TopicProduceData,
 )
 from group_sidecar.metrics.array_lines import Line
-from group_sidecar.proxy.broker.authentication import setting_hint
 from group_sidecar.proxy.broker.broker_errors import (
     AuthenticationFailed,
     BrokerError,
@@ -34,6 +33,7 @@ from group_sidecar.proxy.broker.broker_errors import (
 )
 from group_sidecar.proxy.broker.group_queries import Node
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.broker.own_credentials import setting_hint
 from group_sidecar.proxy.broker.topic_log_queries import leaders, log_starts
 from group_sidecar.proxy.config.sections import Journal
 from group_sidecar.proxy.journal.idempotent_producer import (

@@ -13,13 +13,13 @@ from group_sidecar.codecs.errors import DecodeError, ErrorCode
 from group_sidecar.codecs.offsets_topic import OFFSETS_TOPIC
 from group_sidecar.coordinator.state.log_partitions import PartitionState
 from group_sidecar.metrics.log_read_counters import LogReadCounters
-from group_sidecar.proxy.broker.authentication import setting_hint
 from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerError, BrokerRefused, BrokerUnreachable
 from group_sidecar.proxy.broker.broker_versions import BrokerVersions
 from group_sidecar.proxy.broker.coordinator_copy import CoordinatorCopy
 from group_sidecar.proxy.broker.group_coordinators import GroupCoordinators
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
 from group_sidecar.proxy.broker.own_connections import OwnConnections
+from group_sidecar.proxy.broker.own_credentials import setting_hint
 from group_sidecar.proxy.offsets_log.partition_reader import LARGEST_BATCH, PartitionReader
 from group_sidecar.proxy.runtime.backoff import Backoff
 from group_sidecar.proxy.runtime.logging import log

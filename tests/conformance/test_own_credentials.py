@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
-from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerError, TlsFailed
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.broker.own_credentials import OwnCredentials
 from group_sidecar.proxy.config.own_connection import OwnConnection
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.certificates import Authority
@@ -19,7 +19,7 @@ from tests.kafka.broker import SASL_PASSWORD, SASL_USER, KafkaBroker
 from tests.kafka.processes import host_port
 from tests.kafka.sasl import unsecured_token
 from tests.kafka.sidecar_process import SidecarProcess
-from tests.proxy.broker.test_authentication import at
+from tests.proxy.broker.test_own_credentials import at
 from tests.proxy.broker.test_token_endpoint import Endpoint
 
 SESSION_MS = 2000

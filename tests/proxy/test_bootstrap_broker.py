@@ -1,4 +1,4 @@
-"""The choice of a gateway's bootstrap broker. test_gateway.py runs whole gateways."""
+"""The choice of a gateway's bootstrap broker. test_gateway_routes.py runs whole gateways."""
 
 from collections.abc import Iterator
 

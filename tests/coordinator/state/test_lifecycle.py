@@ -2,7 +2,13 @@
 
 import pytest
 
-from group_sidecar.coordinator.model.states import REPORTED, TRANSITIONS, InvalidTransition, StateChange, next_state
+from group_sidecar.coordinator.model.state_transitions import (
+    REPORTED,
+    TRANSITIONS,
+    InvalidTransition,
+    StateChange,
+    next_state,
+)
 from group_sidecar.coordinator.model.views import GroupState
 from group_sidecar.coordinator.state.lifecycle import Lifecycle
 

@@ -5,7 +5,7 @@ import json
 from group_sidecar.codecs.errors import ErrorCode
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.proxy.broker.test_authentication import SaslBroker
+from tests.proxy.broker.test_own_credentials import SaslBroker
 
 TOKEN = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9."
 CHALLENGE = json.dumps({"status": "invalid_token", "scope": "kafka"}).encode()

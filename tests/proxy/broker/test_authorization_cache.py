@@ -35,7 +35,7 @@ from group_sidecar.proxy.broker.authorization_cache import (
     granted_rights,
     required_rights,
 )
-from group_sidecar.proxy.broker.principals import Principal
+from group_sidecar.proxy.broker.client_principals import Principal
 from tests.proxy.dataplane.playbook import EPOCH, complete_state, stable_group
 from tests.proxy.handlers.test_local_answers import COMMITTED, committing
 

@@ -8,11 +8,11 @@ import trio
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerClosed
+from group_sidecar.proxy.broker.own_credentials import OwnCredentials
 from group_sidecar.proxy.config.own_connection import OwnConnection, Sasl
 from tests.proxy.broker.bearer_broker import DUMMY, TOKEN, BearerBroker
-from tests.proxy.broker.test_authentication import GROUPS, asked_at, at, groups_asked, refusal
+from tests.proxy.broker.test_own_credentials import GROUPS, asked_at, at, groups_asked, refusal
 
 MESSAGE = f"n,,\x01auth=Bearer {TOKEN}\x01\x01".encode()
 BOTH_HANDSHAKES = pytest.mark.parametrize("handshake", [0, 1])

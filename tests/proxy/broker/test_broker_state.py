@@ -5,7 +5,7 @@ import pytest
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.views import FallbackReason
 from group_sidecar.proxy.broker.authorization_cache import Operation
-from group_sidecar.proxy.broker.principals import Principal
+from group_sidecar.proxy.broker.client_principals import Principal
 from tests.as_python import ROOT
 from tests.proxy.dataplane.playbook import ANONYMOUS_CLIENT, EPOCH, access_of, broker_state
 

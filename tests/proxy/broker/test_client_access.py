@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from group_sidecar.proxy.broker.authorization_cache import Operation
-from group_sidecar.proxy.broker.principals import Principal
+from group_sidecar.proxy.broker.client_principals import Principal
 from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from tests.proxy.dataplane.playbook import ANONYMOUS_CLIENT, EPOCH, access_of, broker_state

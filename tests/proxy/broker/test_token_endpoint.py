@@ -12,13 +12,13 @@ import pytest
 import trio
 import trustme
 
-from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.credential_files import CredentialUnavailable
+from group_sidecar.proxy.broker.own_credentials import OwnCredentials
 from group_sidecar.proxy.broker.token_endpoint import LARGEST_ANSWER, TokenEndpoint
 from group_sidecar.proxy.config.own_connection import OwnConnection, Sasl
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.broker.bearer_broker import TOKEN, BearerBroker
-from tests.proxy.broker.test_authentication import GROUPS, asked_at, at, groups_asked
+from tests.proxy.broker.test_own_credentials import GROUPS, asked_at, at, groups_asked
 
 SECTION = "own_connection.sasl"
 CLIENT, SECRET = "sidecar", "client's secret, = and %more"

@@ -22,7 +22,7 @@ from group_sidecar.proxy.checks.connections import try_connections
 from group_sidecar.proxy.config.model import Config
 from tests.certificates import Authority
 from tests.proxy.broker.bearer_broker import TOKEN, BearerBroker
-from tests.proxy.broker.test_authentication import PASSWORD, USER, SaslBroker
+from tests.proxy.broker.test_own_credentials import PASSWORD, USER, SaslBroker
 from tests.proxy.real_ports import admin_port, kafka_port, server_context
 from tests.proxy.scripted_broker import HangUp, NoReply, ScriptedBroker
 

@@ -15,7 +15,7 @@ from group_sidecar.proxy.runtime.addresses import Address
 from group_sidecar.proxy.sidecar import Addresses
 from group_sidecar.proxy.sidecar_process import run_sidecar
 from tests.certificates import Authority
-from tests.proxy.broker.test_authentication import PASSWORD, USER, SaslBroker
+from tests.proxy.broker.test_own_credentials import PASSWORD, USER, SaslBroker
 from tests.proxy.commandline.client_files import PLAIN
 from tests.proxy.commandline.groups_shell import Shell, failed, listed
 from tests.proxy.real_ports import admin_port, in_thread, kafka_port, server_context

@@ -24,7 +24,7 @@ from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.broker.address_rewrite import Advertise
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.client_access import ClientAccess
-from group_sidecar.proxy.broker.principals import ANONYMOUS, Principal
+from group_sidecar.proxy.broker.client_principals import ANONYMOUS, Principal
 from group_sidecar.proxy.config.model import DEFAULT_LISTENER, Config
 from group_sidecar.proxy.dataplane.commands import Command, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.framing import FrameAction

@@ -22,12 +22,8 @@ from group_sidecar.metrics.listener_counters import CloseReason, ListenerCounter
 from group_sidecar.metrics.traffic_counters import TrafficCounters
 from group_sidecar.proxy.dataplane.commands import Close, Command, ShutUpstream, ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.connection import FLUSH_SECONDS, InactivityTimeouts
-from group_sidecar.proxy.dataplane.connections import (
-    DRAIN_STEP_SECONDS,
-    SWEEP_BATCH,
-    SWEEP_SECONDS,
-    ConnectionManager,
-)
+from group_sidecar.proxy.dataplane.connections import SWEEP_SECONDS, ConnectionManager
+from group_sidecar.proxy.dataplane.draining import DRAIN_STEP_SECONDS, SWEEP_BATCH
 from group_sidecar.proxy.dataplane.endpoint_socket import (
     MAX_READ_BYTES,
     SMALL_READ_BYTES,

@@ -13,8 +13,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from group_sidecar.codecs.headers import REQUEST_HEAD
 from group_sidecar.metrics.listener_counters import CloseReason
-from group_sidecar.proxy.dataplane.connections import DRAIN_STEP_SECONDS, DRAIN_STEPS_SHARE
 from group_sidecar.proxy.dataplane.delivered_closes import DELIVERY_SECONDS, DeliveredCloses
+from group_sidecar.proxy.dataplane.draining import DRAIN_STEP_SECONDS, DRAIN_STEPS_SHARE
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket
 from group_sidecar.proxy.dataplane.event_loop import run_in_task
 from group_sidecar.proxy.dataplane.poller import Poller

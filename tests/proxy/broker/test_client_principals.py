@@ -13,7 +13,7 @@ from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequ
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.proxy.broker import principals as room
 from group_sidecar.proxy.broker.broker_state import BrokerState
-from group_sidecar.proxy.broker.principals import MAX_REPORTED_CHARACTERS, Principal, Principals
+from group_sidecar.proxy.broker.client_principals import MAX_REPORTED_CHARACTERS, Principal, Principals
 from group_sidecar.proxy.config.model import DEFAULT_LISTENER
 from group_sidecar.proxy.dataplane.commands import ToClient, ToUpstream
 from group_sidecar.proxy.dataplane.outcomes import Origin

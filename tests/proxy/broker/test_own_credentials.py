@@ -16,9 +16,9 @@ from group_sidecar.codecs.messages.list_groups import ListGroupsRequest, ListGro
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from group_sidecar.codecs.schema import Struct
-from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_errors import AuthenticationFailed, BrokerClosed, TlsFailed
 from group_sidecar.proxy.broker.kafka_client import KafkaClient
+from group_sidecar.proxy.broker.own_credentials import OwnCredentials
 from group_sidecar.proxy.config.own_connection import OwnConnection, Sasl, Tls
 from group_sidecar.proxy.runtime.addresses import Address
 from tests.proxy.fakes import FakeBroker, echo

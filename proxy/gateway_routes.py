@@ -17,9 +17,9 @@ from group_sidecar.codecs.errors import DecodeError
 from group_sidecar.metrics.listener_counters import ListenerCounters
 from group_sidecar.proxy.admin.sources import Unreachable
 from group_sidecar.proxy.bootstrap_broker import BootstrapBroker
-from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerError, BrokerTimeout, BrokerUnreachable
 from group_sidecar.proxy.broker.group_queries import Node, brokers
+from group_sidecar.proxy.broker.own_credentials import OwnCredentials
 from group_sidecar.proxy.config.model import Config
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.dataplane.session import Session

@@ -17,10 +17,10 @@ from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResp
 from group_sidecar.codecs.messages.produce import ProduceRequest
 from group_sidecar.proxy import gateway
 from group_sidecar.proxy.admin.sources import Unreachable
-from group_sidecar.proxy.broker.authentication import OwnCredentials
 from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerError
 from group_sidecar.proxy.broker.group_queries import brokers
 from group_sidecar.proxy.broker.kafka_client import connect
+from group_sidecar.proxy.broker.own_credentials import OwnCredentials
 from group_sidecar.proxy.dataplane.outcomes import Origin
 from group_sidecar.proxy.listeners.admission import NotServed
 from group_sidecar.proxy.listeners.ports import ListenError, listen
