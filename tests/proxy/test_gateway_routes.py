@@ -15,7 +15,7 @@ from group_sidecar.codecs.messages.init_producer_id import InitProducerIdRequest
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.codecs.messages.metadata import MetadataRequest, MetadataResponse
 from group_sidecar.codecs.messages.produce import ProduceRequest
-from group_sidecar.proxy import gateway
+from group_sidecar.proxy import gateway_routes
 from group_sidecar.proxy.admin.sources import Unreachable
 from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerError
 from group_sidecar.proxy.broker.group_queries import brokers
@@ -60,7 +60,7 @@ async def test_gateway_recognizes_bootstrap_alias(nursery: trio.Nursery, monkeyp
     The broker refuses the gateway's own request for the nodes, and its replies to clients name them.
     """
     refuses = AsyncMock(side_effect=BrokerClosed("no"))
-    monkeypatch.setattr(gateway, "brokers", refuses)
+    monkeypatch.setattr(gateway_routes, "brokers", refuses)
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     cluster.nodes[1] = Address("localhost", upstream.port)
@@ -125,7 +125,7 @@ async def test_gateway_leaves_lost_broker(nursery: trio.Nursery) -> None:
 
 async def test_client_moves_gateway_from_lost_broker(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose broker connection fails makes the gateway choose the next broker at once."""
-    monkeypatch.setattr(gateway, "NODES_SECONDS", 1000.0)
+    monkeypatch.setattr(gateway_routes, "NODES_SECONDS", 1000.0)
     cluster = Cluster()
     upstream = await cluster.start(nursery, 1)
     await cluster.start(nursery, 2)
@@ -293,7 +293,7 @@ async def test_client_from_before_the_nodes_were_known(nursery: trio.Nursery) ->
 
 async def test_cluster_that_comes_later_is_asked_first(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an outage, clients are served when the gateway knows the brokers, and not at the address of a balancer."""
-    monkeypatch.setattr(gateway, "NODES_SECONDS", 0.2)
+    monkeypatch.setattr(gateway_routes, "NODES_SECONDS", 0.2)
     cluster = Cluster()
     await cluster.start(nursery, 1)
     [place] = free_addresses(1)
@@ -316,7 +316,7 @@ def test_client_of_balancer_is_turned_away_when_nodes_are_known() -> None:
     """The gateway learns the brokers while a client is being connected to a balancer. So that client is not served."""
     served = Mock()
     config = configured(upstream="balancer:9092", mode="gateway")
-    whole = gateway.Gateway(config, Mock(), ServedBrokers(), served, Mock(), {})
+    whole = gateway_routes.Gateway(config, Mock(), ServedBrokers(), served, Mock(), {})
     port, origin, peer = whole.bootstrap_port(), Origin("192.0.2.1"), Address("192.0.2.2", 9092)
     accepted_at = port.upstream()
     whole.advertise(1, "broker-1", 9092)

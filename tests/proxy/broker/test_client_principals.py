@@ -11,7 +11,7 @@ from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest,
 from group_sidecar.codecs.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from group_sidecar.codecs.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from group_sidecar.codecs.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from group_sidecar.proxy.broker import principals as room
+from group_sidecar.proxy.broker import client_principals
 from group_sidecar.proxy.broker.broker_state import BrokerState
 from group_sidecar.proxy.broker.client_principals import MAX_REPORTED_CHARACTERS, Principal, Principals
 from group_sidecar.proxy.config.model import DEFAULT_LISTENER
@@ -160,7 +160,7 @@ def test_plain_principal_depends_on_secret(monkeypatch: pytest.MonkeyPatch) -> N
     """The principal of a PLAIN token depends on a secret key of the process."""
     one, other = connections(2)
     one.shakes(PLAIN).sends(ALICE)
-    monkeypatch.setattr(room, "_SECRET", b"another")
+    monkeypatch.setattr(client_principals, "_SECRET", b"another")
     assert other.shakes(PLAIN).sends(ALICE).who() != one.who()
 
 

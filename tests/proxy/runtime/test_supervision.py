@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from group_sidecar.codecs.messages.list_groups import ListGroupsRequest
 from group_sidecar.coordinator.model.facts import CoordinatorMoved
 from group_sidecar.metrics.journal_segments import JournalSegments
-from group_sidecar.proxy import gateway
+from group_sidecar.proxy import gateway_routes
 from group_sidecar.proxy import sidecar as whole
 from group_sidecar.proxy.admin import http_server
 from group_sidecar.proxy.admin.http_connection import HttpConnection
@@ -161,7 +161,7 @@ PARTS: dict[Task, Part] = {
     Task.CONNECTIONS: Part(ConnectionManager, "_sweep", {}),
     Task.JOURNAL: Part(JournalWriter, "_write_snapshot", {"journal": JOURNAL}),
     Task.JOURNAL_TOPIC: Part(TopicWriter, "_write", {"journal": {"topic": "records"}}),
-    Task.NODES: Part(gateway, "brokers", {"mode": "gateway"}),
+    Task.NODES: Part(gateway_routes, "brokers", {"mode": "gateway"}),
     Task.PROBE: Part(_Prober, "_round", {}),
     Task.RELIST: Part(whole.Sidecar, "_relist", {}),
     Task.RECONCILE: Part(_Reconciler, "due", {}),
