@@ -4,7 +4,7 @@
 - `job_outcome`: what a job has done, and the JSON file with it for schedulers
 - `environment`, `spark_session`: check for PySpark and Java, and configure the Spark session
 - `line_sources`, `line_parsing`, `array_lines`: read lines, and turn each into records or put it into quarantine
-- `conditions`: combines conditions about a row
+- `boolean_columns`: combines conditions about a row
 - `duplicates`: removes duplicate records
 - `ingest`, `stream`, `progress`: write one batch to the store, run the stream of batches, and report its health
 - `recompute`: computes the tables of the hours of a batch again

@@ -20,7 +20,7 @@ from group_sidecar.metrics.records import (
     columns,
 )
 from group_sidecar.metrics.records import Column as ContractColumn
-from group_sidecar.spark.conditions import all_of, any_of
+from group_sidecar.spark.boolean_columns import all_of, any_of
 
 _COUNT, _ARRAYS = "count", "columns"
 COLUMNS = (_COUNT, _ARRAYS)

@@ -30,7 +30,7 @@ from group_sidecar.metrics.records import (
 )
 from group_sidecar.metrics.records import Column as ContractColumn
 from group_sidecar.spark import array_lines
-from group_sidecar.spark.conditions import all_of, any_of
+from group_sidecar.spark.boolean_columns import all_of, any_of
 
 CLOCK_SKEW = timedelta(minutes=5)
 """How far a sidecar's clock may be ahead of this job's clock. A clock further ahead would make other sidecars seem
