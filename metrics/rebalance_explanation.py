@@ -246,7 +246,7 @@ def _removed(cause: _Cause) -> str:
 
 def _expired(cause: _Cause) -> str:
     if cause.how == Departure.DROPPED:
-        return f"{_client_label(cause.by)} did not sync within its rebalance timeout"
+        return f"{_client_label(cause.by)} was not heard of, or did not sync, in time"
     return f"{_client_label(cause.by)} was not heard of within its session timeout"
 
 

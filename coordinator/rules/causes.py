@@ -53,7 +53,7 @@ def silence_is_conclusive(group: Group, member: Member, now: float) -> bool:
     Otherwise the member may bypass this sidecar. It may also have sent its requests through a predecessor that drains
     its connections. A session that such requests may have prolonged must have ended since then.
     """
-    if member.seen_on_wire or member.seen_before or member.is_reported_gone:
+    if member.was_seen:
         return True
     return group.exclusive and not member.bypasses and now > group.unknown_until + member.session_seconds
 

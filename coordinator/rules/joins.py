@@ -215,14 +215,14 @@ def _apply_roster(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         group.mark_complete()
     taken_over = {member.instance_id for member in dropped if member.instance_id}
     reasons = {sent.joining.member_id: sent.joining.reason for sent in group.joins.values()}
-    facts: list[Fact] = []
+    gone, joined = list[Fact](), list[Fact]()
     for member in new:
         build_facts = member_noticed_facts if member.instance_id in taken_over else member_joined_facts
-        facts += build_facts(group, [member], now, reasons.get(member.member_id, ""))
+        joined += build_facts(group, [member], now, reasons.get(member.member_id, ""))
     _count_unidentified(group, [member for member in new if member.instance_id not in taken_over])
     static = group.roster.static_members() if dropped else {}
     for member in dropped:
         departure, reason = departure_of_missing(group, member, now, static)
         group.rebalances.explain(cause_of_departure(member, departure, reason))
-        facts += member_gone_facts(group, member, departure, now, reason)
-    return facts + member_returned_facts(group, group.members.values(), now)
+        gone += member_gone_facts(group, member, departure, now, reason)
+    return gone + joined + member_returned_facts(group, group.members.values(), now)

@@ -127,13 +127,14 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float, *, co
     left_members = [
         here[member_id] for member_id in here if member_id not in group.members and member_id not in left_ids
     ]
-    facts += member_joined_facts(group, joined_members, now)
+    joined_facts = member_joined_facts(group, joined_members, now)
     causes = [CauseDetails(cause=RebalanceCause.NEW_MEMBER, member=member.info) for member in joined_members]
     static = group.roster.static_members() if left_members else {}
     for member in left_members:
         departure, reason = departure_of_missing(group, member, now, static)
         facts += member_gone_facts(group, member, departure, now, reason)
         causes.append(cause_of_departure(member, departure, reason))
+    facts += joined_facts
     if not group.members:
         group.rebalances.forget()
         return facts

@@ -183,6 +183,22 @@ class Group:
         return self.roster.overdue
 
     @property
+    def presumed_members(self) -> Mapping[str, Member]:
+        """The members, and the overdue members of whom the log will show when they are gone.
+
+        An overdue member whose requests were never seen may bypass this sidecar, unless the sidecar is exclusive. The
+        broker writes a record when such a member is gone.
+        """
+        if not self.overdue or self.logged_metadata is None:
+            return self.members
+        bypassing = {
+            member_id: member
+            for member_id, member in self.overdue.items()
+            if not member.was_seen and (member.bypasses or not self.exclusive)
+        }
+        return {**self.members, **bypassing}
+
+    @property
     def pending(self) -> IssuedIds:
         """Member ids that the broker issued and no client has used yet."""
         return self.roster.pending
@@ -245,7 +261,8 @@ class Group:
             return self.consumer.state or GroupState.STABLE
         if self.state is GroupState.PREPARING_REBALANCE or self.rebalancing_join is not None:
             return GroupState.PREPARING_REBALANCE
-        return GroupState.EMPTY if self.overdue and not self.members else self.state
+        is_empty = self.overdue and not self.members and not self.presumed_members
+        return GroupState.EMPTY if is_empty else self.state
 
     @property
     def parked_ids(self) -> frozenset[str]:
@@ -594,7 +611,7 @@ class Group:
         """Returns a read-only view of the group at this moment."""
         if self._view_key != (self.changes, self.consumer):
             self._view_key = self.changes, self.consumer
-            members = tuple(member.view(self.protocol) for member in self.members.values())
+            members = tuple(member.view(self.protocol) for member in self.presumed_members.values())
             self._view_parts = members, with_clients(self.consumer, self.members) if self.consumer else None
         return group_view(
             group_id=self.group_id,

@@ -144,6 +144,11 @@ class Member:
         """Whether a fact has reported that the member is gone, and no later fact that it joined again."""
         return self.reported_gone_at != NEVER
 
+    @property
+    def was_seen(self) -> bool:
+        """Whether requests of the member were seen, or the member was reported as gone. The first may be long ago."""
+        return self.seen_on_wire or self.seen_before or self.is_reported_gone
+
     def note_gone(self, at: float) -> None:
         """Notes that a fact has reported the member as gone."""
         self.reported_gone_at = at

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import typer
 
-from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerTimeout, BrokerUnreachable
+from group_sidecar.proxy.broker.broker_errors import BrokerClosed, BrokerTimeout, BrokerUnreachable, TlsFailed
 from group_sidecar.proxy.commandline.broker_connections import WrongProtocol
 from group_sidecar.proxy.commandline.sidecar_queries import SidecarBrokerUnreachable, SidecarUnreachable
 from group_sidecar.proxy.commandline.tables import printable
@@ -18,6 +18,7 @@ _UNREACHABLE = (
     BrokerUnreachable,
     BrokerTimeout,
     BrokerClosed,
+    TlsFailed,
     WrongProtocol,
     SidecarUnreachable,
     SidecarBrokerUnreachable,
@@ -37,8 +38,12 @@ def exit_with_problems(problems: Iterable[Exception]) -> NoReturn:
 
 
 def _print_problems(problems: Iterable[Exception]) -> int:
-    code = 0
-    for problem in problems:
+    # An unreachable broker explains other problems, for instance a group that is not found.
+    by_code = sorted(problems, key=_exit_code, reverse=True)
+    for problem in by_code:
         typer.echo(f"{PROGRAM}: {printable(str(problem))}", err=True)
-        code = max(code, UNREACHABLE if isinstance(problem, _UNREACHABLE) else REFUSED)
-    return code
+    return max(map(_exit_code, by_code), default=0)
+
+
+def _exit_code(problem: Exception) -> int:
+    return UNREACHABLE if isinstance(problem, _UNREACHABLE) else REFUSED

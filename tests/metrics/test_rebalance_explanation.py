@@ -127,7 +127,7 @@ def test_reason_of_issued_member_id_is_not_in_sentences() -> None:
         ),
         ("member_removed", {}, None, "consumer-3 at 10.0.0.7 was removed"),
         ("session_expired", {}, "expired", "consumer-3 at 10.0.0.7 was not heard of within its session timeout"),
-        ("session_expired", {}, "dropped", "consumer-3 at 10.0.0.7 did not sync within its rebalance timeout"),
+        ("session_expired", {}, "dropped", "consumer-3 at 10.0.0.7 was not heard of, or did not sync, in time"),
         ("subscription_changed", {}, None, "consumer-3 at 10.0.0.7 joined again with another subscription"),
         ("partitions_revoked", {}, None, "consumer-3 at 10.0.0.7 gave up partitions for other members"),
         ("leader_rejoined", {}, None, "its leader consumer-3 at 10.0.0.7 joined again"),

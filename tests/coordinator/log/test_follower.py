@@ -671,7 +671,7 @@ def test_next_generation_of_returned_group_is_new() -> None:
     assert [*chain(*reader.follower.merge(0, 2))] == []
     reader.append(with_member(4, "another"))
     kinds = [type(fact) for fact in chain(*reader.follower.merge(0, 3))]
-    assert kinds == [MemberJoined, MemberGone, RebalanceStarted, RebalanceCompleted]
+    assert kinds == [MemberGone, MemberJoined, RebalanceStarted, RebalanceCompleted]
 
 
 @pytest.mark.parametrize("recreated", [True, False], ids=["created again", "moved"])

@@ -159,6 +159,29 @@ def test_missing_member_in_log(heard: str) -> None:
     assert (completed.gone, completed.moved_partitions, completed.by.member_id) == (1, 1, "b")
 
 
+@pytest.mark.parametrize("heard", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_silent_member_stays_in_view_if_it_may_bypass(exclusive: bool, heard: bool) -> None:
+    """A member that may bypass the sidecar stays in the view after its session, until the log shows that it is gone.
+
+    If requests of the member were seen, or no client may bypass the sidecar, silence shows that the member is gone.
+    """
+    copy = Copy(load=[generation(1, a=(0, 1))], exclusive=exclusive)
+    if heard:
+        who: Any = {"member_id": "a", "instance_id": None, "client_id": "client-a", "client_host": "/h"}
+        copy.wire_says(MemberSeen, generation=1, no_rebalance=True, **who)
+    copy.now += 60
+    facts = swept(copy.manager, copy.now)
+    view = copy.manager.view("g", copy.now)
+    stays = not (exclusive or heard)
+    assert (view.state, len(view.members), facts == []) == (
+        (GroupState.STABLE, 1, True) if stays else (GroupState.EMPTY, 0, False)
+    )
+    copy.log_says(generation(2))
+    view = copy.manager.view("g", copy.now)
+    assert (view.state, view.members) == (GroupState.EMPTY, ())
+
+
 def test_leave_request_explains_missing_member() -> None:
     """A member that sent LeaveGroup and is missing from the next logged generation is LEFT with its reason."""
     copy = Copy(load=[generation(1, a=(0,), b=(1,))])
