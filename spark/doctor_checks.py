@@ -152,8 +152,8 @@ def stale_store(
     written_at = [at for at in (last_batch, None if lease is None else lease.renewed_at) if at is not None]
     running |= any(now - at <= STALE_AFTER for at in written_at)
     advice = (
-        f"A job wrote in the last {duration(STALE_AFTER.total_seconds())}, so check that new segments or records of the "
-        "topic reach its input."
+        f"A job wrote in the last {duration(STALE_AFTER.total_seconds())}, so check that new segments, or records of "
+        "the topic, reach its input."
         if running
         else "No job has written lately, so start `group-sidecar fleet run`, or read the log of its last run."
     )

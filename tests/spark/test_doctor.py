@@ -302,7 +302,7 @@ def test_advice_on_stale_store_depends_on_writer(
     assert finding.check == Check.STALE
     assert finding.problem.startswith("The newest record is from 2025-01-31 11:44:00, 16 min ago")
     assert ("the last batch was completed at" in finding.problem) == (last_batch is not None)
-    assert finding.advice.startswith("A job wrote in the last 15 min, so" if running else "No job has written lately, so")
+    assert finding.advice.startswith("A job wrote in the last 15 min" if running else "No job has written lately")
 
 
 def test_each_fault_has_advice() -> None:
