@@ -376,10 +376,11 @@ class ConsumerMemberSeen(Event):
 class ConsumerJoinSent(Event):
     """The first KIP-848 heartbeat of a member was sent to the broker.
 
-    `member_key`: the member id; the request's token if the request has no member id. `principal`: the client's user as
-    Kafka writes it; empty if it is not known.
+    `token`: the request. `member_key`: the member id; the token if the request has no member id. `principal`: the
+    client's user as Kafka writes it; empty if it is not known.
     """
 
+    token: str
     member_key: str
     client_host: str
     principal: str = ""
@@ -387,9 +388,9 @@ class ConsumerJoinSent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerJoinAnswered(Event):
-    """The broker replied to the first KIP-848 heartbeat of a member, possibly with an error."""
+    """The broker replied to the first KIP-848 heartbeat of a member, possibly with an error. `token`: the request."""
 
-    member_key: str
+    token: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

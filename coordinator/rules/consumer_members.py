@@ -27,13 +27,15 @@ _LEAVE_EPOCH, _LEAVE_STATIC_EPOCH = LEAVE_GROUP_MEMBER_EPOCH, -2
 
 def consumer_join_sent(group: Group, event: ConsumerJoinSent, now: float) -> list[Fact]:
     """Counts a new member of a KIP-848 group whose first heartbeat has no reply yet."""
-    group.pending_joins.unlogged_members.add_joining(event.member_key, now, event.client_host, event.principal)
+    group.pending_joins.unlogged_members.add_join(
+        event.token, event.member_key, now, event.client_host, event.principal
+    )
     return []
 
 
 def consumer_join_answered(group: Group, event: ConsumerJoinAnswered, now: float) -> list[Fact]:
     """Removes a KIP-848 join that has its reply. If the broker accepted the member, another event adds the member."""
-    group.pending_joins.forget(event.member_key)
+    group.pending_joins.unlogged_members.end_join(event.token)
     return []
 
 
@@ -80,7 +82,7 @@ def _note_unlogged_members(group: Group, event: ConsumerMemberSeen, now: float) 
     """Notes the member that joins or leaves with a heartbeat, and the static member that it replaces."""
     if event.is_join:
         group.roster.forget_departure(event.member_id)
-        group.pending_joins.unlogged_members.add_joining(event.member_id, now, event.client_host, event.principal)
+        group.pending_joins.unlogged_members.add_joined(event.member_id, now, event.client_host, event.principal)
         if event.instance_id and (old := group.roster.predecessor(event.instance_id, event.member_id)) is not None:
             group.pending_joins.unlogged_members.add_leaving(old.member_id, now)
     elif event.epoch == _LEAVE_EPOCH:

@@ -55,6 +55,7 @@ def join_sent(group: Group, event: JoinSent, now: float) -> list[Fact]:
 
 def reply_lost(group: Group, event: ReplyLost, now: float) -> list[Fact]:
     """Puts the group in doubt, because the outcome of a request is unknown. A join becomes a lost join."""
+    group.pending_joins.unlogged_members.lose_join(event.token, now)
     sent = group.pending_joins.mark_lost(event.token, now)
     if sent is not None:
         _contest(group, sent.joining)
@@ -104,7 +105,7 @@ def join_accepted(group: Group, event: JoinAccepted, now: float) -> list[Fact]:
         return []  # A reply with a later generation has overtaken this reply.
     if group.kind is not GroupKind.CLASSIC and group.members:
         group.pending_joins.remove_join(event.joining.token)
-        group.pending_joins.unlogged_members.add_joining(
+        group.pending_joins.unlogged_members.add_joined(
             event.member_id, now, event.joining.client_host, event.joining.principal
         )
         # A classic member has joined a KIP-848 group, which has epochs instead of generations.

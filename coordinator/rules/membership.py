@@ -154,7 +154,7 @@ def rebalance_seen(group: Group, event: RebalanceSeen, now: float) -> list[Fact]
 
 def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]:
     """Removes a member that the broker does not have."""
-    if event.protocol not in (None, group.kind) or group.roster.may_still_have(event):
+    if event.protocol not in (None, group.kind) or group.roster.may_still_have(event) or _has_just_joined(group, event):
         return []
     here, leave = group.members.get(event.member_id), group.roster.pending_leaves.get(event.member_id)
     if here is not None:
@@ -172,6 +172,15 @@ def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]
     if group.state is GroupState.EMPTY:
         group.doubt(now)  # The broker may have removed the empty group and created it again.
     return facts
+
+
+def _has_just_joined(group: Group, event: MemberUnknown) -> bool:
+    """Whether the broker has accepted the KIP-848 member since the request, or may know it by its id only.
+
+    The broker also replies UNKNOWN_MEMBER_ID to the id of a member together with a wrong instance id.
+    """
+    joined_at = group.pending_joins.unlogged_members.joined_at(event.member_id)
+    return joined_at != NEVER and (event.instance_id is not None or event.sent_at < joined_at)
 
 
 def _departure_of_unknown(

@@ -32,7 +32,7 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.events import LEAVE_GROUP_MEMBER_EPOCH, AnyEvent, ConsumerJoinSent, JoinSent
 from group_sidecar.coordinator.wire import group_apis, offset_apis
 from group_sidecar.coordinator.wire.exchange import Exchange
-from group_sidecar.coordinator.wire.group_apis import consumer_leaving, joining_of, leaving_of, new_member_key
+from group_sidecar.coordinator.wire.group_apis import consumer_leaving, joining_of, leaving_of
 
 
 def request_events(exchange: Exchange) -> Sequence[AnyEvent]:
@@ -50,7 +50,8 @@ def request_events(exchange: Exchange) -> Sequence[AnyEvent]:
             ConsumerJoinSent(
                 group_id=request.group_id,
                 sent_at=exchange.sent_at,
-                member_key=new_member_key(exchange, request),
+                token=exchange.token,
+                member_key=request.member_id or exchange.token,
                 client_host=exchange.client_host,
                 principal=exchange.principal,
             )

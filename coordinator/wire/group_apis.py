@@ -229,9 +229,7 @@ def consumer_heartbeat(
     """Yields the events of a ConsumerGroupHeartbeat reply (KIP-848)."""
     group, member = request.group_id, reply.member_id or request.member_id
     if request.member_epoch == 0:
-        yield ConsumerJoinAnswered(
-            group_id=group, sent_at=exchange.sent_at, member_key=new_member_key(exchange, request)
-        )
+        yield ConsumerJoinAnswered(group_id=group, sent_at=exchange.sent_at, token=exchange.token)
     if reply.error_code == ErrorCode.NONE:
         may_change_group = (
             _may_change_group(request) or reply.assignment is not None or reply.member_epoch != request.member_epoch
@@ -271,11 +269,6 @@ def consumer_leaving(exchange: Exchange, request: ConsumerGroupHeartbeatRequest)
         client_id=exchange.client_id,
         client_host=exchange.client_host,
     )
-
-
-def new_member_key(exchange: Exchange, request: ConsumerGroupHeartbeatRequest) -> str:
-    """Returns the id under which a new member of a KIP-848 group counts until the broker has accepted the member."""
-    return request.member_id or exchange.token
 
 
 def _may_change_group(request: ConsumerGroupHeartbeatRequest) -> bool:

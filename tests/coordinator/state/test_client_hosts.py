@@ -232,7 +232,7 @@ def test_consumer_join_facts_name_true_host(first: str) -> None:
     group = Group().at(1).member("a", 0)
     copy = Copy(load=group.write())
     joins = group.at(2).member("b", 1)
-    facts = copy.wire_says(ConsumerJoinSent, member_key="b", client_host="/host-of-b")
+    facts = copy.wire_says(ConsumerJoinSent, token="t", member_key="b", client_host="/host-of-b")
     if first == "log":
         facts += copy.log_says(*joins.write())
         facts += beat(copy, "b", "/host-of-b", joins=True)

@@ -174,7 +174,7 @@ def test_consumer_join_facts_name_principal(first: str) -> None:
     copy = Copy(load=group.write())
     joins = group.at(2).member("b", 1)
     client: Any = {"client_host": "/host-of-b", "principal": "User:b"}
-    facts = copy.wire_says(ConsumerJoinSent, member_key="b", **client)
+    facts = copy.wire_says(ConsumerJoinSent, token="t", member_key="b", **client)
     heartbeat: Any = {"member_id": "b", "instance_id": None, "client_id": "client-b", "epoch": 2, "is_join": True}
     if first == "log":
         facts += copy.log_says(*joins.write())
