@@ -29,6 +29,7 @@ from group_sidecar.coordinator.model.views import (
     GroupView,
     Partitions,
 )
+from group_sidecar.coordinator.state.logged_state import DecodedMember
 
 T = TypeVar("T", bound=Struct)
 
@@ -46,12 +47,16 @@ def consumer_group_of(view: GroupView) -> ConsumerGroupView | None:
     return view.consumer
 
 
-def consumer_group_from_records(group_id: str, records: Mapping[bytes, bytes]) -> ConsumerGroupView:
+def consumer_group_from_records(
+    group_id: str, records: Mapping[bytes, bytes], decoded: dict[str, DecodedMember] | None = None
+) -> ConsumerGroupView:
     """Builds the view of a group from its records.
 
     Args:
         group_id: the group's id.
         records: the current raw value of each raw key. The keys are of type 3 or higher.
+        decoded: the members that earlier calls for this group decoded. This function updates `decoded`, and decodes
+            only members whose records have changed: one member may subscribe to thousands of topics.
 
     Raises:
         UnknownKeyType: a key has an unknown type.
@@ -63,7 +68,7 @@ def consumer_group_from_records(group_id: str, records: Mapping[bytes, bytes]) -
     found = [(*decode_key(key), value) for key, value in records.items()]
     kinds = {kind for kind, _, _ in found}
     if kinds & _CONSUMER:
-        return _consumer_group(group_id, found)
+        return _consumer_group(group_id, found, {} if decoded is None else decoded)
     if kinds & _SHARE:
         # A share group has no rebalance phase: it is Stable or Empty.
         state = GroupState.STABLE if KeyType.SHARE_GROUP_MEMBER_METADATA in kinds else GroupState.EMPTY
@@ -77,14 +82,14 @@ _SHARE = {kind for kind in KeyType if kind.name.startswith("SHARE_GROUP_")}
 _Found = list[tuple[KeyType, Key, bytes]]
 
 
-def _consumer_group(group_id: str, found: _Found) -> ConsumerGroupView:
+def _consumer_group(group_id: str, found: _Found, decoded: dict[str, DecodedMember]) -> ConsumerGroupView:
     of_group = _only(found, KeyType.CONSUMER_GROUP_METADATA, ConsumerGroupMetadataValue)
     of_target = _only(
         found, KeyType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, ConsumerGroupTargetAssignmentMetadataValue
     )
     epoch = of_group.epoch if of_group else 0
     assignment_epoch = of_target.assignment_epoch if of_target else 0
-    members = tuple(_members(found))
+    members = tuple(_members(found, decoded))
     return ConsumerGroupView(
         group_id=group_id,
         kind=GroupKind.CONSUMER,
@@ -113,24 +118,25 @@ def _preferred(members: Iterable[ConsumerMemberView]) -> tuple[str, ...]:
     return tuple(sorted(assignor for assignor, count in votes.items() if count == most_votes))
 
 
-def _members(found: _Found) -> Iterable[ConsumerMemberView]:
-    known = _by_member(found, KeyType.CONSUMER_GROUP_MEMBER_METADATA, ConsumerGroupMemberMetadataValue)
-    current = _by_member(
-        found, KeyType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT, ConsumerGroupCurrentMemberAssignmentValue
-    )
-    target = _by_member(
-        found, KeyType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, ConsumerGroupTargetAssignmentMemberValue
-    )
+def _members(found: _Found, decoded: dict[str, DecodedMember]) -> Iterable[ConsumerMemberView]:
+    known = _by_member(found, KeyType.CONSUMER_GROUP_MEMBER_METADATA)
+    current = _by_member(found, KeyType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT)
+    target = _by_member(found, KeyType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER)
+    for member_id in decoded.keys() - known.keys():
+        del decoded[member_id]
     for member_id in sorted(known):
-        yield _member(member_id, known[member_id], current.get(member_id), target.get(member_id))
+        values = known[member_id], current.get(member_id), target.get(member_id)
+        if (before := decoded.get(member_id)) is None or before.values != values:
+            decoded[member_id] = DecodedMember(values, _member(member_id, *values))
+        yield decoded[member_id].view
 
 
 def _member(
-    member_id: str,
-    known: ConsumerGroupMemberMetadataValue,
-    current: ConsumerGroupCurrentMemberAssignmentValue | None,
-    target: ConsumerGroupTargetAssignmentMemberValue | None,
+    member_id: str, raw_known: bytes, raw_current: bytes | None, raw_target: bytes | None
 ) -> ConsumerMemberView:
+    known = decode_as(ConsumerGroupMemberMetadataValue, raw_known)
+    current = None if raw_current is None else decode_as(ConsumerGroupCurrentMemberAssignmentValue, raw_current)
+    target = None if raw_target is None else decode_as(ConsumerGroupTargetAssignmentMemberValue, raw_target)
     return ConsumerMemberView(
         member_id=member_id,
         instance_id=known.instance_id,
@@ -158,9 +164,6 @@ def _only(found: _Found, kind: KeyType, cls: type[T]) -> T | None:
     return next((decode_as(cls, value) for its_kind, _, value in found if its_kind is kind), None)
 
 
-def _by_member(found: _Found, kind: KeyType, cls: type[T]) -> dict[str, T]:
-    return {
-        key.member_id: decode_as(cls, value)
-        for its_kind, key, value in found
-        if its_kind is kind and isinstance(key, MemberKey)
-    }
+def _by_member(found: _Found, kind: KeyType) -> dict[str, bytes]:
+    """Returns the raw values of one kind by member id."""
+    return {key.member_id: value for its_kind, key, value in found if its_kind is kind and isinstance(key, MemberKey)}

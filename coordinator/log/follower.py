@@ -580,7 +580,7 @@ def _logged_event(group: Group, logged: LoggedGroup, *, is_live: bool) -> Intern
     if group.logged_state.is_decoded(logged.changes):
         return ConsumerGroupLogged(metadata=logged.metadata, changes=logged.changes, view=None, is_live=is_live)
     try:
-        view = consumer_group_from_records(group.group_id, logged.records)
+        view = consumer_group_from_records(group.group_id, logged.records, group.logged_state.decoded_members)
     except DecodeError:
         return RecordsUnreadable(metadata=logged.metadata, changes=logged.changes)
     return ConsumerGroupLogged(metadata=logged.metadata, changes=logged.changes, view=view, is_live=is_live)

@@ -1,8 +1,19 @@
 """The state of one group as the log `__consumer_offsets` records it, without committed offsets."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
-from group_sidecar.coordinator.model.views import ConsumerGroupView
+from group_sidecar.coordinator.model.views import ConsumerGroupView, ConsumerMemberView
+
+
+class DecodedMember(NamedTuple):
+    """A member of a KIP-848 group, and the raw values of its records from which it was decoded.
+
+    `values`: the member's metadata, its current assignment and its target assignment; None for a missing record.
+    """
+
+    values: tuple[bytes, bytes | None, bytes | None]
+    view: ConsumerMemberView
 
 
 class LoggedState:
@@ -11,11 +22,13 @@ class LoggedState:
     Attributes:
         logged_metadata: the raw metadata of the last generation in the log; None if the log has no generation.
         consumer: a group of a newer protocol, as the log describes it; None if the log has not shown such a group.
+        decoded_members: the members of `consumer` by member id, so that only changed members are decoded again.
     """
 
     def __init__(self) -> None:
         self.logged_metadata: bytes | None = None
         self.consumer: ConsumerGroupView | None = None
+        self.decoded_members: dict[str, DecodedMember] = {}
         self._decoded_changes = 0
         """How often the group's records had changed when they were last decoded, or found undecodable."""
 
@@ -44,6 +57,7 @@ class LoggedState:
     def drop_view(self) -> None:
         """Drops the state, because the log contains no group of a newer protocol with this name any more."""
         self.consumer = None
+        self.decoded_members.clear()
 
     def set_member_order(self, members: tuple[str, ...]) -> None:
         """Puts the members in the order of `members`, which is that of the broker's hash table.

@@ -38,6 +38,7 @@ from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.answers.consumer_group_describe import consumer_group_describe
 from group_sidecar.coordinator.log.consumer_groups import consumer_group_from_records
 from group_sidecar.coordinator.model.views import ConsumerGroupView, ConsumerMemberView, GroupKind, GroupState
+from group_sidecar.coordinator.state.logged_state import DecodedMember
 
 TOPIC, OTHER = UUID(int=1), UUID(int=2)
 NAMES = {TOPIC: "topic", OTHER: "other"}
@@ -139,6 +140,34 @@ def test_view_contains_all_record_fields() -> None:
         reconciled=False,
     )
     assert (second.member_id, second.classic, second.server_assignor) == ("b", True, None)
+
+
+@pytest.mark.parametrize("changed", ["member", "current", "target"])
+def test_only_changed_members_are_decoded(changed: str) -> None:
+    """A change of one member's record leaves the other members as they were decoded before."""
+    log, decoded = whole(), dict[str, DecodedMember]()
+    before = consumer_group_from_records("g", log.records, decoded)
+    assert consumer_group_from_records("g", log.records, decoded).members[0] is before.members[0]
+    if changed == "member":
+        log.member("b", assignor="uniform")
+    elif changed == "current":
+        log.current("b", 9)
+    else:
+        log.records.pop(
+            encode_key(KeyType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, MemberKey(group_id="g", member_id="b"))
+        )
+    after = consumer_group_from_records("g", log.records, decoded)
+    assert after == log.read() != before
+    assert after.members[0] is before.members[0]
+
+
+def test_removed_member_is_not_kept() -> None:
+    """A member without metadata in the log is neither in the view nor kept for later."""
+    log, decoded = whole(), dict[str, DecodedMember]()
+    consumer_group_from_records("g", log.records, decoded)
+    del log.records[encode_key(KeyType.CONSUMER_GROUP_MEMBER_METADATA, MemberKey(group_id="g", member_id="a"))]
+    assert consumer_group_from_records("g", log.records, decoded) == log.read()
+    assert decoded.keys() == {"b"}
 
 
 def test_record_order_does_not_matter() -> None:
