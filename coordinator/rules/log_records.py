@@ -93,6 +93,7 @@ def _take_generation(group: Group, value: GroupMetadataValue, now: float, *, is_
     converted = group.kind is not GroupKind.CLASSIC
     if converted:
         group.lifecycle.become_classic()
+        group.roster.doubt_client_ids()  # Joins in a KIP-848 group change the client ids of its members.
     known = group.generation_at != NEVER or group.members
     if known and (value.generation < group.generation or value.generation == group.lifecycle.passed_generation):
         return []
@@ -314,7 +315,7 @@ def _take_view(group: Group, view: ConsumerGroupView, now: float, *, is_live: bo
     group.roster.follow_log({**logged_members, **{member_id: before[member_id] for member_id in joining_ids}})
     for logged in view.members:
         member = group.members[logged.member_id]
-        member.adopt_description(logged.client_id, logged.broker_host)
+        member.adopt_consumer_record(logged.client_id, logged.broker_host)
         if not logged.classic:
             member.forget_session_timeout()
     group.pending_joins.unlogged_members.reconcile_with_log(group.members)

@@ -36,8 +36,8 @@ class Member:
     Attributes:
         since: when the member was first seen in the group. A static member that joins again under another id keeps
             this time, unless its session may have expired.
-        client_id: the client id that the broker has for the member. The broker keeps the client id of the first join
-            with an instance id (KIP-345).
+        client_id: the client id that the broker has for the member. In a classic group, the broker keeps the client id
+            of the first join with an instance id (KIP-345). In a KIP-848 group, each join or heartbeat changes it.
         true_client_id: the client id of the member's own requests, for facts; empty until a request was seen.
         true_host: the host that the member's requests come from; empty until a request was seen.
         broker_host: the host that the broker reports, which is the sidecar's; empty until the broker has reported one.
@@ -118,6 +118,10 @@ class Member:
         if not (self.certain and self.client_host):
             self.client_id, self.certain = client_id, True
         self.broker_host = client_host
+
+    def adopt_consumer_record(self, client_id: str, client_host: str) -> None:
+        """Adopts client id and host from a record of a KIP-848 group. Each join or heartbeat may change both."""
+        self.client_id, self.broker_host = client_id, client_host
 
     def update_from_join(self, joining: JoiningMember) -> None:
         """Sets timeouts and protocols to the values in the member's join (Kafka's updateMember)."""

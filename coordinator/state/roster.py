@@ -286,6 +286,11 @@ class Roster:
         if (member := self.members.get(self.member_id_of_instance(instance_id, static))) is not None:
             member.certain = False
 
+    def doubt_client_ids(self) -> None:
+        """Notes that the broker may have other client ids for the members."""
+        for member in self.known().values():
+            member.certain = False
+
     # Look-ups.
 
     def may_still_have(self, event: MemberUnknown) -> bool:

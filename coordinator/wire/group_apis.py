@@ -51,6 +51,8 @@ MULTIPLE_MEMBERS_SINCE = 3
 """The LeaveGroup version from which one request can remove several members, by member id or instance id (KIP-345)."""
 INSTANCE_IDS_DESCRIBED_SINCE = 4
 """The DescribeGroups version from which the reply contains the instance ids of static members (KIP-345)."""
+UNCHANGED_TIMEOUT = -1
+"""The rebalance timeout in a KIP-848 heartbeat that does not change the timeout."""
 STATES = {state.value: state for state in GroupState} | {"AwaitingSync": GroupState.COMPLETING_REBALANCE}
 """The group state by the name in a broker's reply. Brokers before 1.1 called CompletingRebalance AwaitingSync."""
 
@@ -272,9 +274,19 @@ def consumer_leaving(exchange: Exchange, request: ConsumerGroupHeartbeatRequest)
 
 
 def _may_change_group(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether a heartbeat joins, leaves, or contains changed fields. Unchanged fields are null."""
-    optional_fields = (request.subscribed_topic_names, request.subscribed_topic_regex, request.topic_partitions)
-    return request.member_epoch <= 0 or any(each is not None for each in optional_fields)
+    """Whether a heartbeat joins, leaves, or contains changed fields. Unchanged fields are null or -1.
+
+    The instance id is not compared. It never changes after the join, and clients repeat it in each heartbeat.
+    """
+    optional_fields = (
+        request.rack_id,
+        request.subscribed_topic_names,
+        request.subscribed_topic_regex,
+        request.server_assignor,
+        request.topic_partitions,
+    )
+    changes_timeout = request.rebalance_timeout_ms != UNCHANGED_TIMEOUT
+    return request.member_epoch <= 0 or changes_timeout or any(each is not None for each in optional_fields)
 
 
 def _content_hash(

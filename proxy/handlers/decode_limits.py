@@ -6,14 +6,17 @@ are compiled (`docs/worst-cases.md`). A commit that a policy judges may take lon
 several elements of a commit.
 """
 
+from collections.abc import Iterable
+
 from group_sidecar.codecs.api_registry import ApiKey
 from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.manager import GroupMetadataManager
-from group_sidecar.coordinator.model.views import ConsumerGroupView
+from group_sidecar.coordinator.model.views import ConsumerMemberView
 from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets
+from group_sidecar.coordinator.state.member import Member
 from group_sidecar.coordinator.wire.offset_apis import MANY_GROUPS_SINCE
 
 JUDGED_COMMIT_TIMES = 7
@@ -46,8 +49,11 @@ the wire has shown. The last is the number of offsets from the log that cost one
 MANY_LOGGED = 200
 """If the log has more offsets of a group than this, the costs of their topics are added."""
 DESCRIBED_COST, MEMBER_COST = 6, 3
-"""Costs of a description in microseconds: for a group, and for each member. In a KIP-848 group, each assigned partition
-and each target partition costs as much as a member."""
+"""Costs of a description in microseconds: for a group, and for each member. In a KIP-848 group, each partition that a
+member owns or will own costs as much as a member."""
+NAMES_PER_MICROSECOND, BYTES_PER_MICROSECOND = 3, 800
+"""How many subscribed topic names of a member, and how many bytes or characters of its values, cost one microsecond.
+The client chooses the length of these values, for instance of topic names, metadata and the client id."""
 
 
 class DecodeLimits:
@@ -74,26 +80,50 @@ class DecodeLimits:
         if isinstance(request, OffsetFetchRequest):
             return _fetch_cost(request, version, manager, now, self._max_elements) <= self._max_elements
         if isinstance(request, DescribeGroupsRequest):
-            return _description_cost(request.groups, manager) <= self._max_elements
+            return _description_cost(request.groups, manager, self._max_elements) <= self._max_elements
         if isinstance(request, ConsumerGroupDescribeRequest):
-            return _description_cost(request.group_ids, manager) <= self._max_elements
+            return _description_cost(request.group_ids, manager, self._max_elements) <= self._max_elements
         return True
 
 
-def _description_cost(groups: tuple[str, ...], manager: GroupMetadataManager) -> int:
+def _description_cost(groups: tuple[str, ...], manager: GroupMetadataManager, max_elements: int) -> int:
+    """Returns the cost of a description, or a part of the cost that exceeds `max_elements`."""
     cache, cost = manager.group_metadata_cache, DESCRIBED_COST * len(groups)
     for group_id in groups:
-        if (group := cache.get(group_id)) is not None:
-            cost += MEMBER_COST * (_parts(group.consumer) if group.consumer else len(group.members))
+        if (group := cache.get(group_id)) is None:
+            continue
+        cost += MEMBER_COST * len(group.consumer.members if group.consumer else group.members)
+        cost += (len(group.protocol_type) + len(group.protocol)) // BYTES_PER_MICROSECOND
+        if cost > max_elements:
+            break
+        if group.consumer:
+            cost += _consumer_members_cost(group.consumer.members, max_elements - cost)
+        else:
+            cost += sum(_values_cost(member, group.protocol) for member in group.members.values())
     return cost
 
 
-def _parts(view: ConsumerGroupView) -> int:
-    """Returns the number of members, plus the number of their assigned and target partitions."""
-    return sum(
-        1 + sum(map(len, member.assignment.values())) + sum(map(len, member.target_assignment.values()))
-        for member in view.members
-    )
+def _values_cost(member: Member, protocol: str) -> int:
+    """Returns the cost of a classic member's values."""
+    length = len(member.protocols.get(protocol, b"")) + len(member.assignment)
+    length += len(member.member_id) + len(member.instance_id or "") + len(member.client_id)
+    return length // BYTES_PER_MICROSECOND
+
+
+def _consumer_members_cost(members: Iterable[ConsumerMemberView], max_elements: int) -> int:
+    """Returns the cost of the partitions and values of KIP-848 members, or a part of it that exceeds `max_elements`."""
+    cost = 0
+    for member in members:
+        partitions = sum(
+            sum(map(len, each.values())) for each in (member.assignment, member.revoking, member.target_assignment)
+        )
+        cost += MEMBER_COST * partitions + len(member.subscribed_topic_names) // NAMES_PER_MICROSECOND
+        if cost > max_elements:
+            break
+        texts = (member.member_id, member.instance_id, member.rack_id, member.client_id, member.subscribed_topic_regex)
+        length = sum(map(len, member.subscribed_topic_names)) + sum(len(text or "") for text in texts)
+        cost += length // BYTES_PER_MICROSECOND
+    return cost
 
 
 def _fetch_cost(

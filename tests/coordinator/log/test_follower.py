@@ -1072,7 +1072,7 @@ def heartbeat(
         is_join=is_join,
         instance_id=None,
         epoch=7,
-        client_id="c",
+        client_id=f"client-{member_id}",
         client_host="/h",
         may_change_group=changes,
         content_hash=content_hash,

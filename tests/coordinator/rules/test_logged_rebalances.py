@@ -299,7 +299,7 @@ class Group:
         del self.members[name]
         return self
 
-    def write(self, *, static: bool = False) -> list[Entry]:
+    def write(self, *, static: bool = False, client_id: str = "") -> list[Entry]:
         group = GroupKey(group_id="g")
         records = {
             encode_key(KeyType.CONSUMER_GROUP_METADATA, group): encode_value(
@@ -314,7 +314,7 @@ class Group:
             known = ConsumerGroupMemberMetadataValue(
                 instance_id=name[0] if static else None,
                 rack_id=None,
-                client_id=f"client-{name}",
+                client_id=client_id or f"client-{name}",
                 client_host="/h",
                 subscribed_topic_names=(topic,),
                 subscribed_topic_regex=None,

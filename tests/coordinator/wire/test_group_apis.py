@@ -489,6 +489,32 @@ def test_consumer_heartbeat(given: str | None, member_id: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("fields", "changes"),
+    [
+        ({}, False),
+        ({"instance_id": "i"}, False),
+        ({"rack_id": "r"}, True),
+        ({"server_assignor": "range"}, True),
+        ({"rebalance_timeout_ms": 5000}, True),
+        ({"subscribed_topic_names": ("t",)}, True),
+        ({"subscribed_topic_regex": "t.*"}, True),
+        ({"topic_partitions": ()}, True),
+    ],
+)
+def test_changing_heartbeat_fields(fields: dict[str, Any], changes: bool) -> None:
+    """A heartbeat with a field for which the broker may write a record may change the group. Clients repeat only the
+    instance id.
+    """
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=3, **fields)
+    reply = ConsumerGroupHeartbeatResponse(
+        throttle_time_ms=0, error_code=0, member_id="m", member_epoch=3, heartbeat_interval_ms=5000
+    )
+    [event] = [each for each in events_of(request, reply, 1) if isinstance(each, ConsumerMemberSeen)]
+    assert event.may_change_group is changes
+    assert (event.content_hash is not None) is changes
+
+
 def content_hash(owned: tuple[int, ...] | None, assigned: tuple[int, ...] | None, *, epoch: int, new_epoch: int) -> Any:
     """Returns the content hash of a heartbeat with these owned partitions, whose reply has these partitions."""
     topic = UUID(int=1)

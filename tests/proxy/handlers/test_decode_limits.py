@@ -1,8 +1,12 @@
 """Messages whose decoding would delay all clients pass undecoded. The copy learns their effects later."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from group_sidecar.codecs.api_registry import ApiKey
+from group_sidecar.codecs.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from group_sidecar.codecs.messages.describe_groups import DescribeGroupsRequest
 from group_sidecar.codecs.messages.leave_group import (
     LeaveGroupRequest,
@@ -15,6 +19,8 @@ from group_sidecar.codecs.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
+from group_sidecar.codecs.offsets_topic import KeyType, MemberKey, encode_key, encode_value
+from group_sidecar.codecs.offsets_topic_values import ConsumerGroupMemberMetadataValue
 from group_sidecar.codecs.schema import Struct
 from group_sidecar.coordinator.model.events import DescribedMember, GroupDescribed
 from group_sidecar.coordinator.model.views import FallbackReason, GroupState
@@ -27,6 +33,8 @@ from group_sidecar.proxy.handlers.decode_limits import (
     MEMBER_COST,
     DecodeLimits,
 )
+from tests.coordinator.log.test_follower import Reader
+from tests.coordinator.model_log import Entry
 from tests.proxy.dataplane.playbook import Line, complete_state, stable_group, to_upstream
 
 MOST = 100
@@ -114,6 +122,49 @@ def test_large_description_is_forwarded(count: int, forwarded: bool) -> None:
     stable_group(state, *members(count))
     assert is_forwarded(Line(state), DescribeGroupsRequest(groups=("g",)), 3) is forwarded
     assert state.traffic.fallbacks.get((ApiKey.DESCRIBE_GROUPS, FallbackReason.LARGE), 0) == forwarded
+
+
+def member_record(group: str, **fields: Any) -> Entry:
+    """Returns the record of the only member of a KIP-848 group."""
+    values = {"client_id": "c", "client_host": "/h", "subscribed_topic_names": (), "subscribed_topic_regex": None}
+    others = {"instance_id": None, "rack_id": None, "server_assignor": None}
+    value = ConsumerGroupMemberMetadataValue(**{**values, **others, **fields})
+    key = MemberKey(group_id=group, member_id="m")
+    return encode_key(KeyType.CONSUMER_GROUP_MEMBER_METADATA, key), encode_value(value, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "groups", "allowed"),
+    [
+        ({"subscribed_topic_names": ("t",) * 300}, 1, True),
+        ({"subscribed_topic_names": ("t",) * 300}, 30, False),
+        ({"subscribed_topic_names": ("t" * 249,) * 100}, 1, True),
+        ({"subscribed_topic_names": ("t" * 249,) * 100}, 50, False),
+        ({"subscribed_topic_regex": "t" * 32_000}, 1, True),
+        ({"subscribed_topic_regex": "t" * 32_000}, 100, False),
+        ({"rack_id": "r" * 32_000}, 100, False),
+        ({"client_id": "c" * 32_000}, 100, False),
+    ],
+    ids=lambda each: "-".join(each) if isinstance(each, dict) else str(each),
+)
+def test_long_values_of_consumer_members_count(fields: Mapping[str, Any], groups: int, allowed: bool) -> None:
+    """A description of KIP-848 groups is not answered locally if its members have too many or too long values."""
+    names = tuple(f"g{number}" for number in range(groups))
+    reader = Reader(load=[member_record(name, **fields) for name in names])
+    request = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
+    assert DecodeLimits(10 * MOST).allows_answer(request, 0, reader.manager, 1) is allowed
+
+
+@pytest.mark.parametrize(("length", "forwarded"), [(1_000, False), (100_000, True)])
+def test_long_metadata_is_forwarded(length: int, forwarded: bool) -> None:
+    """A description of a classic group whose members have long assignments goes to the broker."""
+    state = complete_state(limits=LIMITS)
+    stable_group(state, *members(FEW))
+    group = state.copy.manager.group_metadata_cache.get("g")
+    assert group is not None
+    for member in group.members.values():
+        member.assign(bytes(length))
+    assert is_forwarded(Line(state), DescribeGroupsRequest(groups=("g",)), 3) is forwarded
 
 
 def test_large_answer_in_added_version_is_local() -> None:
