@@ -5,7 +5,6 @@
 - `joins`, `membership`: JoinGroup outcomes, and the other requests of classic members
 - `session_timeouts`: when a silent member's session has expired
 - `consumer_members`: the heartbeats of KIP-848 members
-- `consumer_clients`: heartbeats that change the client id of a KIP-848 member
 - `descriptions`: the broker's descriptions of groups
 - `commits`: commits, transactions and deletions of offsets
 - `bypasses`: commits and members of the log whose requests did not pass the sidecar

@@ -27,8 +27,11 @@ from group_sidecar.coordinator.model.events import (
     Synced,
 )
 from group_sidecar.coordinator.model.facts import Fact
-from group_sidecar.coordinator.rules.consumer_clients import consumer_heartbeat_accepted
-from group_sidecar.coordinator.rules.consumer_members import consumer_join_answered, consumer_join_sent
+from group_sidecar.coordinator.rules.consumer_members import (
+    consumer_join_answered,
+    consumer_join_sent,
+    consumer_member_seen,
+)
 from group_sidecar.coordinator.rules.descriptions import (
     described,
     instance_ids_missing,
@@ -96,7 +99,7 @@ WIRE_RULES: Mapping[type[Event], Rule] = {
     GroupDescribed: described,
     ConsumerJoinSent: consumer_join_sent,
     ConsumerJoinAnswered: consumer_join_answered,
-    ConsumerMemberSeen: consumer_heartbeat_accepted,
+    ConsumerMemberSeen: consumer_member_seen,
 }
 """The rules of the events that requests and replies show."""
 

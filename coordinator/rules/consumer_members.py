@@ -50,6 +50,8 @@ def consumer_member_seen(group: Group, event: ConsumerMemberSeen, now: float) ->
         group.doubt(max(event.sent_at, now))
     if group.consumer is not None or event.epoch == _LEAVE_STATIC_EPOCH:
         if (known := group.members.get(event.member_id)) is not None:
+            if event.client_id not in ("", known.client_id):
+                group.doubt(max(event.sent_at, now))  # The broker writes the new client id to the log.
             group.record_activity(known, event.sent_at)
             group.set_client(known, event.client_host, event.principal)
         return []  # The log shows the rest.
