@@ -115,7 +115,8 @@ class PartitionLog:
             PENDING_KEY_BYTES for each key with pending offsets.
         awaited: tombstones of deletions that the broker has acknowledged to clients.
         skipped: how many records of unknown key types were read, by type; -1 for records without a valid key.
-        has_partial_batch: whether only a part of a batch has been replayed so far. The broker applies whole batches.
+        has_partial_batch: whether only a part of a batch, or of a transaction's end, has been replayed so far. The
+            broker applies whole batches. If a replay stops in between, True until the batch has been read again.
     """
 
     def __init__(self, next_offset: int) -> None:
@@ -176,29 +177,42 @@ class PartitionLog:
         for batch in batches(data):
             if batch.next_offset <= self.next_offset:
                 continue  # The batch was read before. A reply may contain whole batches before the requested offset.
-            if batch.control:
-                self._end_transaction(batch)
-            elif batch.transactional:
-                self._store_pending(batch.producer_id, batch.records())
-            elif batch.count <= RECORDS_PER_STEP:
-                self._store(batch.records())
+            if batch.control or batch.count > RECORDS_PER_STEP:
+                for count in self._apply_in_chunks(batch):
+                    done += count
+                    if done >= RECORDS_PER_STEP:
+                        done, self.has_partial_batch = 0, True
+                        yield
+                self.has_partial_batch = False
             else:
-                yield from self._store_in_steps(batch)
+                self._store_chunk(batch, batch.records())
+                done += batch.count
             self.records += batch.count
             self.next_offset = batch.next_offset
-            done += batch.count + 1
+            done += 1
             if done >= RECORDS_PER_STEP:
                 done = 0
                 yield
 
-    def _store_in_steps(self, batch: RecordBatch) -> Iterator[None]:
-        records, self.has_partial_batch = batch.records(), True
-        try:
-            while chunk := list(islice(records, RECORDS_PER_STEP)):
-                self._store(chunk)
-                yield
-        finally:
-            self.has_partial_batch = False
+    def _apply_in_chunks(self, batch: RecordBatch) -> Iterator[int]:
+        """Applies a marker or a long batch. Yields after each chunk, with the size of the chunk.
+
+        If the caller stops after a chunk, the same batch is read and applied again later, with the same result.
+        """
+        if batch.control:
+            if (marker := batch.marker) is not None:
+                yield from self._end_transaction(batch.producer_id, marker)
+            return
+        records = batch.records()
+        while chunk := list(islice(records, RECORDS_PER_STEP)):
+            self._store_chunk(batch, chunk)
+            yield len(chunk)
+
+    def _store_chunk(self, batch: RecordBatch, records: Iterable[Record]) -> None:
+        if batch.transactional:
+            self._store_pending(batch.producer_id, records)
+        else:
+            self._store(records)
 
     def _store(self, records: Iterable[Record]) -> None:
         """Stores records that belong to no transaction.
@@ -293,21 +307,33 @@ class PartitionLog:
             self._open_transactions.setdefault(producer_id, set()).add(name)
             self.changed[name] = None
 
-    def _end_transaction(self, batch: RecordBatch) -> None:
-        marker = batch.marker
-        if marker is None:
-            return
-        for name in self._open_transactions.pop(batch.producer_id, ()):
-            group = self.groups[name]
-            held = group.pending.pop(batch.producer_id, {})
+    def _end_transaction(self, producer_id: int, marker: ControlMarker) -> Iterator[int]:
+        """Ends a transaction in chunks. A group stays in `pending` until its last offset has been released."""
+        for name in list(self._open_transactions.get(producer_id, ())):
+            group = self.groups.get(name)
+            held = group.pending.get(producer_id) if group is not None else None
+            if group is None or held is None:
+                continue  # An earlier call has ended the transaction for this group, and has stopped after that.
             self.changed[name] = None
-            for key_suffix, (offset, value) in held.items():
-                is_current = offset > group.overwritten.get(key_suffix, -1)
-                self._release(group, key_suffix, value)
-                if marker is not ControlMarker.COMMIT:
-                    continue
-                if is_current:
-                    self._commit(group, key_suffix, offset, value)
+            while len(held) > RECORDS_PER_STEP:
+                self._release_some(group, held, marker)
+                yield RECORDS_PER_STEP
+            count = len(held) + 1
+            self._release_some(group, held, marker)
+            del group.pending[producer_id]
+            yield count
+        self._open_transactions.pop(producer_id, None)
+
+    def _release_some(self, group: LoggedGroup, held: dict[bytes, PendingOffset], marker: ControlMarker) -> None:
+        """Removes up to RECORDS_PER_STEP offsets from a transaction that ends. A commit marker commits them."""
+        for _ in range(min(len(held), RECORDS_PER_STEP)):
+            key_suffix, (offset, value) = held.popitem()
+            is_current = offset > group.overwritten.get(key_suffix, -1)
+            self._release(group, key_suffix, value)
+            if marker is not ControlMarker.COMMIT:
+                continue
+            if is_current:
+                self._commit(group, key_suffix, offset, value)
 
     def _count_value(self, before: bytes | None, after: bytes | None) -> None:
         """Counts the replacement of an offset's value by another; None stands for no value."""
@@ -329,7 +355,7 @@ class PartitionLog:
         held[key_suffix] = pending
 
     def _release(self, group: LoggedGroup, key_suffix: bytes, value: bytes | None) -> None:
-        """Ends the counting of a pending offset that is no longer in `pending`, because its transaction ends."""
+        """Uncounts a pending offset that was removed from `pending`, because its transaction ends."""
         self._count_value(value, None)
         group.pending_count -= 1
         transactions = group.pending_keys[key_suffix] - 1
