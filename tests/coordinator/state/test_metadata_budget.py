@@ -133,7 +133,7 @@ class Written:
             self._next += len(some)
         for _ in self._manager.log.merge(self._number, at):
             pass
-        self._manager.log.end_reached(self._number, at, at)
+        list(self._manager.log.end_reached(self._number, at, at))
 
 
 def committed(group: str, partition: int, size: int) -> Entry:
@@ -177,7 +177,7 @@ def test_small_partition_survives_large_one() -> None:
         pass
     small.read(at=2)
     assert (large.state, small.state) == (PartitionState.LOADING, PartitionState.OWNED)
-    manager.log.end_reached(0, 2, 2)
+    list(manager.log.end_reached(0, 2, 2))
     assert (large.state, small.state) == (PartitionState.FAILED, PartitionState.OWNED)
 
 
