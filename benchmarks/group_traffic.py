@@ -138,7 +138,7 @@ def populated(groups: int) -> BrokerState:
     now = state.copy.epoch(Line(state).now)
     for number in range(DEFAULT_PARTITIONS):
         log.begin_load(number, leader_epoch=0, start_offset=0, now=now)
-        log.end_reached(number, now, now)
+        list(log.end_reached(number, now, now))
     for number in range(groups):
         group = f"billing-{number}"
         stable_group(state, *(member_id(group, each) for each in range(MEMBERS)), group=group)

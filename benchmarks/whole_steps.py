@@ -106,7 +106,7 @@ class BrokerWithManyGroups:
                 run_to_end(log.replay(batch(base, keys)))
                 base += count
             run_to_end(follower.merge(number, now))
-            follower.end_reached(number, now, now)
+            run_to_end(follower.end_reached(number, now, now))
 
     def describe(self, group: str, members: int) -> None:
         """Applies a heartbeat of each member of a group, and then the broker's description of the group."""

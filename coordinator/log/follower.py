@@ -270,11 +270,15 @@ class LogFollower:
                 facts = []
         yield facts
 
-    def end_reached(self, number: int, asked_at: float, now: float) -> OffsetsExpired | None:
+    def end_reached(self, number: int, asked_at: float, now: float) -> Iterator[OffsetsExpired | None]:
         """Notes that a Fetch sent at `asked_at` reached the end of the log and that its records were merged.
 
-        Returns:
-            The fact that the broker has removed offsets on its own; None if it has removed none.
+        The caller runs the iterator to its end. Only the last step makes the log fresh. If another task has given up
+        the partition meanwhile, or has begun to read it again, the iterator ends without that step.
+
+        Yields:
+            None after each step. In the end, the fact that the broker has removed offsets on its own; None if it has
+            removed none.
 
         Raises:
             MisplacedGroup: another partition stores a group whose records were read.
@@ -282,7 +286,26 @@ class LogFollower:
         partition = self.partitions.leader_partitions[number]
         if overflowed := self.overflowed(number):
             self.fail(number, overflowed, now)
-            return None
+            yield None
+            return
+        log, reconciled = partition.log, set[str]()
+        awaited = set(log.awaited)
+        for group_id in list(partition.ahead_of_log):
+            # The last step reconciles groups with deletions, after it has found out which tombstones are still missing.
+            if group_id in partition.deleted or group_id.encode() in awaited:
+                continue
+            self._reconcile(partition, group_id, asked_at, now)
+            reconciled.add(group_id)
+            if len(reconciled) % GROUPS_PER_MERGE_STEP == 0:
+                yield None
+                if self.partitions.leader_partitions.get(number) is not partition or partition.log is not log:
+                    return
+        yield self._become_fresh(partition, reconciled, asked_at, now)
+
+    def _become_fresh(
+        self, partition: Partition, reconciled: set[str], asked_at: float, now: float
+    ) -> OffsetsExpired | None:
+        """Makes a partition fresh, and reconciles the groups that are not in `reconciled`."""
         partition.state = PartitionState.OWNED if partition.coordinator_loaded else PartitionState.LOADING
         partition.reason, partition.fresh_at, partition.read_at = "", asked_at, now
         self._bypasses.begin(partition, asked_at)
@@ -301,10 +324,13 @@ class LogFollower:
                 self._cache.unseen_history.note(group_id, asked_at)
         partition.known_before = []
         # Deleted groups are left out. Their records were not merged, so newer events of the wire must be kept.
-        for group_id in partition.ahead_of_log.difference(partition.deleted):
-            if self._reconcile_group(partition, group_id, asked_at, now):
-                partition.ahead_of_log.discard(group_id)
+        for group_id in partition.ahead_of_log.difference(partition.deleted, reconciled):
+            self._reconcile(partition, group_id, asked_at, now)
         return self._cleaned_up(now)
+
+    def _reconcile(self, partition: Partition, group_id: str, asked_at: float, now: float) -> None:
+        if self._reconcile_group(partition, group_id, asked_at, now):
+            partition.ahead_of_log.discard(group_id)
 
     def overflowed(self, number: int) -> str:
         """Returns why a partition is too large to be kept, and counts the overflow; empty if it is not too large.

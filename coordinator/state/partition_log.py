@@ -19,6 +19,9 @@ from group_sidecar.coordinator.state.awaited_tombstones import AWAITED_SECONDS, 
 
 RECORDS_PER_STEP = 1024
 """Records that are replayed before other tasks may run: about 2 ms."""
+PENDING_KEY_BYTES = 200
+"""Estimated bytes of a key in `LoggedGroup.pending_keys` and `LoggedGroup.overwritten`: two dictionary entries and an
+integer. The key itself is shared with `LoggedGroup.pending`."""
 LONG_VALUE = 200
 """An offset's value with more bytes is counted in `counted_bytes`. Without metadata a value has 26 to 45 bytes."""
 _KINDS = frozenset(int(kind) for kind in KeyType)
@@ -30,7 +33,6 @@ _SUFFIX_BYTES = 6
 Record = tuple[int, int, bytes | None, bytes | None]
 PendingOffset = tuple[int, bytes | None]
 """A record of a transaction: its offset in the log and its value, which is None for a tombstone."""
-_NOTHING: PendingOffset = (0, None)
 
 
 class LoggedGroup:
@@ -38,7 +40,12 @@ class LoggedGroup:
 
     Attributes:
         offsets: each raw OffsetCommitValue by its key suffix, the part of the key after the group: topic and partition.
-        pending: offsets of open transactions, by producer id and key suffix.
+        pending: offsets of open transactions, by producer id and key suffix. They stay here until the transaction
+            ends, even if they have been overwritten.
+        pending_keys: how many open transactions have a pending offset, by key suffix.
+        pending_count: how many offsets `pending` has.
+        overwritten: the position in the log of the last write, by key suffix. It has only keys that were written while
+            they were in `pending_keys`. Pending offsets before that position are never committed.
         metadata: the raw GroupMetadataValue; None if the log has none.
         records: raw values of all other types, by their whole keys (KIP-848, share and streams groups).
         is_deleted: whether the group's metadata was deleted and no offset was committed since.
@@ -56,7 +63,10 @@ class LoggedGroup:
         "is_deleted",
         "metadata",
         "offsets",
+        "overwritten",
         "pending",
+        "pending_count",
+        "pending_keys",
         "records",
         "removed",
     )
@@ -65,6 +75,9 @@ class LoggedGroup:
         self.group_id = group_id
         self.offsets: dict[bytes, bytes] = {}
         self.pending: dict[int, dict[bytes, PendingOffset]] = {}
+        self.pending_keys: dict[bytes, int] = {}
+        self.pending_count = 0
+        self.overwritten: dict[bytes, int] = {}
         self.metadata: bytes | None = None
         self.records: dict[bytes, bytes] = {}
         self.is_deleted = False
@@ -98,10 +111,12 @@ class PartitionLog:
         changed: names of groups with new records since the last call of `take_changed`.
         records: how many records were read.
         size: how many offsets survive, pending ones included, as last counted by `recount`.
-        counted_bytes: bytes of all surviving values, without offset values of at most LONG_VALUE bytes.
+        counted_bytes: bytes of all surviving values, without offset values of at most LONG_VALUE bytes, and
+            PENDING_KEY_BYTES for each key with pending offsets.
         awaited: tombstones of deletions that the broker has acknowledged to clients.
         skipped: how many records of unknown key types were read, by type; -1 for records without a valid key.
-        has_partial_batch: whether only a part of a batch has been replayed so far. The broker applies whole batches.
+        has_partial_batch: whether only a part of a batch, or of a transaction's end, has been replayed so far. The
+            broker applies whole batches. If a replay stops in between, True until the batch has been read again.
     """
 
     def __init__(self, next_offset: int) -> None:
@@ -148,7 +163,7 @@ class PartitionLog:
 
     def recount(self, group: LoggedGroup) -> None:
         """Recounts the offsets of a group."""
-        size = len(group.offsets) + sum(map(len, group.pending.values()))
+        size = len(group.offsets) + group.pending_count
         self.size += size - group.counted
         group.counted = size
 
@@ -162,29 +177,42 @@ class PartitionLog:
         for batch in batches(data):
             if batch.next_offset <= self.next_offset:
                 continue  # The batch was read before. A reply may contain whole batches before the requested offset.
-            if batch.control:
-                self._end_transaction(batch)
-            elif batch.transactional:
-                self._store_pending(batch.producer_id, batch.records())
-            elif batch.count <= RECORDS_PER_STEP:
-                self._store(batch.records())
+            if batch.control or batch.count > RECORDS_PER_STEP:
+                for count in self._apply_in_chunks(batch):
+                    done += count
+                    if done >= RECORDS_PER_STEP:
+                        done, self.has_partial_batch = 0, True
+                        yield
+                self.has_partial_batch = False
             else:
-                yield from self._store_in_steps(batch)
+                self._store_chunk(batch, batch.records())
+                done += batch.count
             self.records += batch.count
             self.next_offset = batch.next_offset
-            done += batch.count + 1
+            done += 1
             if done >= RECORDS_PER_STEP:
                 done = 0
                 yield
 
-    def _store_in_steps(self, batch: RecordBatch) -> Iterator[None]:
-        records, self.has_partial_batch = batch.records(), True
-        try:
-            while chunk := list(islice(records, RECORDS_PER_STEP)):
-                self._store(chunk)
-                yield
-        finally:
-            self.has_partial_batch = False
+    def _apply_in_chunks(self, batch: RecordBatch) -> Iterator[int]:
+        """Applies a marker or a long batch. Yields after each chunk, with the size of the chunk.
+
+        If the caller stops after a chunk, the same batch is read and applied again later, with the same result.
+        """
+        if batch.control:
+            if (marker := batch.marker) is not None:
+                yield from self._end_transaction(batch.producer_id, marker)
+            return
+        records = batch.records()
+        while chunk := list(islice(records, RECORDS_PER_STEP)):
+            self._store_chunk(batch, chunk)
+            yield len(chunk)
+
+    def _store_chunk(self, batch: RecordBatch, records: Iterable[Record]) -> None:
+        if batch.transactional:
+            self._store_pending(batch.producer_id, records)
+        else:
+            self._store(records)
 
     def _store(self, records: Iterable[Record]) -> None:
         """Stores records that belong to no transaction.
@@ -192,7 +220,7 @@ class PartitionLog:
         A load spends most of its time in this loop, so the loop reads keys itself, not through `offsets_topic`.
         """
         groups, changed, commit_keys = self.groups, self.changed, self._commit_keys
-        for _, _, key, value in records:
+        for offset, _, key, value in records:
             try:
                 kind, end = key[0] << 8 | key[1], 4 + (key[2] << 8 | key[3])  # type: ignore[index]
                 # An offset's key continues with a topic and a partition.
@@ -215,8 +243,8 @@ class PartitionLog:
             if kind > _OFFSET_COMMITS:
                 self._store_other(group, kind, key, value)
                 continue
-            if group.pending or self._long_offset_bytes or (value is not None and len(value) > LONG_VALUE):
-                self._drop_pending(group, key[end:])
+            if group.pending_keys or self._long_offset_bytes or (value is not None and len(value) > LONG_VALUE):
+                self._overwrite_pending(group, key[end:], offset)
                 self._count_value(group.offsets.get(key[end:]), value)
             if value is None:
                 self._remove(group, name, key[end:])
@@ -272,34 +300,40 @@ class PartitionLog:
             name = key[4:end]
             if (group := self.groups.get(name)) is None:
                 name, group = self._group(name)
-            held = group.pending.setdefault(producer_id, {})
-            self._count_value(held.get(key[end:], _NOTHING)[1], value)
-            held[key[end:]] = offset, value
+            self._hold(group, producer_id, key[end:], (offset, value))
             group.is_deleted = False
             if self._commit_keys is not None and value is not None:
                 self._commit_keys[group.group_id, key[end:]] = None
             self._open_transactions.setdefault(producer_id, set()).add(name)
             self.changed[name] = None
 
-    def _end_transaction(self, batch: RecordBatch) -> None:
-        marker = batch.marker
-        if marker is None:
-            return
-        for name in self._open_transactions.pop(batch.producer_id, ()):
-            group = self.groups[name]
-            held = group.pending.pop(batch.producer_id, {})
+    def _end_transaction(self, producer_id: int, marker: ControlMarker) -> Iterator[int]:
+        """Ends a transaction in chunks. A group stays in `pending` until its last offset has been released."""
+        for name in list(self._open_transactions.get(producer_id, ())):
+            group = self.groups.get(name)
+            held = group.pending.get(producer_id) if group is not None else None
+            if group is None or held is None:
+                continue  # An earlier call has ended the transaction for this group, and has stopped after that.
             self.changed[name] = None
-            for _, value in held.values():
-                self._count_value(value, None)
+            while len(held) > RECORDS_PER_STEP:
+                self._release_some(group, held, marker)
+                yield RECORDS_PER_STEP
+            count = len(held) + 1
+            self._release_some(group, held, marker)
+            del group.pending[producer_id]
+            yield count
+        self._open_transactions.pop(producer_id, None)
+
+    def _release_some(self, group: LoggedGroup, held: dict[bytes, PendingOffset], marker: ControlMarker) -> None:
+        """Removes up to RECORDS_PER_STEP offsets from a transaction that ends. A commit marker commits them."""
+        for _ in range(min(len(held), RECORDS_PER_STEP)):
+            key_suffix, (offset, value) = held.popitem()
+            is_current = offset > group.overwritten.get(key_suffix, -1)
+            self._release(group, key_suffix, value)
             if marker is not ControlMarker.COMMIT:
                 continue
-            for key_suffix, (offset, value) in held.items():
-                self._drop_pending(group, key_suffix, offset)
-                self._count_value(group.offsets.get(key_suffix), value)
-                if value is not None:
-                    group.offsets[key_suffix] = value
-                else:
-                    group.offsets.pop(key_suffix, None)
+            if is_current:
+                self._commit(group, key_suffix, offset, value)
 
     def _count_value(self, before: bytes | None, after: bytes | None) -> None:
         """Counts the replacement of an offset's value by another; None stands for no value."""
@@ -307,14 +341,47 @@ class PartitionLog:
         self._long_offset_bytes += change
         self.counted_bytes += change
 
-    def _drop_pending(self, group: LoggedGroup, key_suffix: bytes, before: int | None = None) -> None:
-        """Drops the older pending values of an offset that was written. Their transactions stay open.
+    def _hold(self, group: LoggedGroup, producer_id: int, key_suffix: bytes, pending: PendingOffset) -> None:
+        """Keeps an offset until its transaction ends."""
+        held = group.pending.setdefault(producer_id, {})
+        before = held.get(key_suffix)
+        if before is None:
+            group.pending_count += 1
+            transactions = group.pending_keys.get(key_suffix, 0)
+            if not transactions:
+                self.counted_bytes += PENDING_KEY_BYTES
+            group.pending_keys[key_suffix] = transactions + 1
+        self._count_value(before[1] if before else None, pending[1])
+        held[key_suffix] = pending
 
-        `before` is the position of the write in the log. None drops all pending values of the offset.
+    def _release(self, group: LoggedGroup, key_suffix: bytes, value: bytes | None) -> None:
+        """Uncounts a pending offset that was removed from `pending`, because its transaction ends."""
+        self._count_value(value, None)
+        group.pending_count -= 1
+        transactions = group.pending_keys[key_suffix] - 1
+        if transactions:
+            group.pending_keys[key_suffix] = transactions
+        else:
+            del group.pending_keys[key_suffix]
+            group.overwritten.pop(key_suffix, None)
+            self.counted_bytes -= PENDING_KEY_BYTES
+
+    def _commit(self, group: LoggedGroup, key_suffix: bytes, offset: int, value: bytes | None) -> None:
+        """Makes a pending offset of a transaction the offset of the group."""
+        self._overwrite_pending(group, key_suffix, offset)
+        self._count_value(group.offsets.get(key_suffix), value)
+        if value is not None:
+            group.offsets[key_suffix] = value
+        else:
+            group.offsets.pop(key_suffix, None)
+
+    def _overwrite_pending(self, group: LoggedGroup, key_suffix: bytes, offset: int) -> None:
+        """Notes the position of a write, so that older pending values of the same key are never committed.
+
+        The cost does not depend on the number of open transactions.
         """
-        for held in group.pending.values():
-            if key_suffix in held and (before is None or held[key_suffix][0] < before):
-                self._count_value(held.pop(key_suffix)[1], None)
+        if key_suffix in group.pending_keys:
+            group.overwritten[key_suffix] = offset
 
     def reconcile_awaited(self, name: bytes, asked_at: float) -> None:
         """Stops awaiting tombstones of keys that do not survive, or that were awaited for AWAITED_SECONDS.

@@ -351,7 +351,7 @@ class PartitionReader:
         if self._is_current(reading):
             self.read_counters.lags[reading.number] = max(data.high_watermark - reading.log.next_offset, 0)
             if ended:
-                self._caught_up(reading, asked_at)
+                await self._caught_up(reading, asked_at)
 
     async def _replay(self, reading: PartitionReading, records: bytes) -> None:
         if not records:
@@ -394,8 +394,14 @@ class PartitionReader:
             gc.freeze()  # Loaded objects form no cycles, and the collector would take 0.1 s to scan them.
         await trio.lowlevel.checkpoint()
 
-    def _caught_up(self, reading: PartitionReading, asked_at: float) -> None:
-        expired = self._follower.end_reached(reading.number, asked_at, self._now())
+    async def _caught_up(self, reading: PartitionReading, asked_at: float) -> None:
+        """Makes the partition fresh. If this is cancelled, the partition stays as fresh as it was."""
+        for expired in self._follower.end_reached(reading.number, asked_at, self._now()):
+            if expired is not None:
+                self._log_expired(expired)
+            await self._yield_to_others(reading)
+        if not self._is_current(reading):
+            return
         partition = self._follower.partitions.leader_partitions[reading.number]
         if partition.state is PartitionState.FAILED:
             self._fail(reading, partition.reason)
@@ -411,8 +417,6 @@ class PartitionReader:
                 records=reading.log.records,
             )
             self._wake()
-        if expired is not None:
-            self._log_expired(expired)
 
     def _log_expired(self, expired: OffsetsExpired) -> None:
         milliseconds = expired.seconds * 1000

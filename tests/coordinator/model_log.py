@@ -144,7 +144,7 @@ class Tail:
                 pass
         for _ in self._follower.merge(0, now):
             pass
-        self._follower.end_reached(0, self._asked_at, now)
+        list(self._follower.end_reached(0, self._asked_at, now))
         self.reached = self._handled
         self._asked_at = self._told = None
 

@@ -124,7 +124,7 @@ def test_consumer_group_created_again() -> None:
     reader.manager.apply([joined], 2.2)
     reader.append(*((key, None) for key, _ in RECORDS))
     list(reader.follower.merge(0, 2.3))
-    reader.follower.end_reached(0, 2.05, 2.35)  # Fetched before the new member joined.
+    list(reader.follower.end_reached(0, 2.05, 2.35))  # Fetched before the new member joined.
     assert reader.manager.consumer_fallback_reason("g", 2.35) is FallbackReason.COLD
 
 

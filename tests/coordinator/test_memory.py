@@ -55,7 +55,7 @@ class Life:
             self._written += len(some)
         for _ in self.manager.log.merge(0, self.now):
             pass
-        self.manager.log.end_reached(0, self.now, self.now)
+        list(self.manager.log.end_reached(0, self.now, self.now))
 
     def pass_by(self, names: list[str]) -> None:
         """Creates groups, lists them and deletes them. Also applies requests and replies that name missing groups."""

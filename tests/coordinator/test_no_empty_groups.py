@@ -124,7 +124,7 @@ def test_earlier_description_survives_load() -> None:
     described(manager, GroupState.PREPARING_REBALANCE, 1, "m", "n")
     list(log.replay(batch(0, [generation(3, "m")])))
     list(manager.log.merge(0, 2))
-    manager.log.end_reached(0, 2, 2)
+    list(manager.log.end_reached(0, 2, 2))
     assert manager.view("g", 2).fallback_reason is FallbackReason.IN_DOUBT
     described(manager, GroupState.PREPARING_REBALANCE, 3, "m", "n")
     assert manager.view("g", 3).state is GroupState.PREPARING_REBALANCE

@@ -64,9 +64,9 @@ def _read(entries: list[Entry], *, merged_each: bool) -> dict[str, Any] | str:
             if merged_each:
                 now += 1.0
                 list(follower.merge(0, now))
-                follower.end_reached(0, now, now)
+                list(follower.end_reached(0, now, now))
         list(follower.merge(0, now + 1.0))
-        follower.end_reached(0, now + 1.0, now + 1.0)
+        list(follower.end_reached(0, now + 1.0, now + 1.0))
     except DecodeError as error:
         return str(error)
     found: dict[str, Any] = {}

@@ -14,7 +14,7 @@ def manager_with(*owned: int, loading: int = 0) -> GroupMetadataManager:
     for number in (*owned, *range(40, 40 + loading)):
         manager.log.begin_load(number, 1, 0, 1.0)
     for number in owned:
-        manager.log.end_reached(number, 1.0, 1.0)
+        list(manager.log.end_reached(number, 1.0, 1.0))
     return manager
 
 

@@ -12,8 +12,10 @@ from group_sidecar.codecs.messages.offset_fetch import OffsetFetchRequest, Offse
 from group_sidecar.codecs.offsets_topic import GroupKey, KeyType, OffsetCommitKey, encode_key, encode_value
 from group_sidecar.codecs.offsets_topic_values import GroupMetadataValue, MemberMetadata, OffsetCommitValue
 from group_sidecar.coordinator.answer_requirements import fallback_reason
+from group_sidecar.coordinator.log.follower import GROUPS_PER_MERGE_STEP
 from group_sidecar.coordinator.manager import GroupMetadataManager
 from group_sidecar.coordinator.model.events import (
+    NEVER,
     ConsumerGroupDescribed,
     ConsumerMemberSeen,
     DescribedMember,
@@ -121,7 +123,7 @@ class Reader:
     def catch_up(self, asked_at: float, now: float) -> OffsetsExpired | None:
         """Notes that a Fetch that was sent at `asked_at` reached the end of the log."""
         list(self.follower.merge(0, now))
-        return self.follower.end_reached(0, asked_at, now)
+        return list(self.follower.end_reached(0, asked_at, now))[-1]
 
     def read(self, *entries: Entry, at: float) -> OffsetsExpired | None:
         """Reads new records up to the end of the log."""
@@ -237,7 +239,7 @@ def test_loading_log_answers_nothing() -> None:
     assert reader.offsets(1) is FallbackReason.COLD
     list(reader.follower.merge(0, 1))
     assert reader.offsets(1) is FallbackReason.COLD
-    reader.follower.end_reached(0, 1, 1)
+    list(reader.follower.end_reached(0, 1, 1))
     assert reader.follower.partitions.states == {0: PartitionState.OWNED}
     assert reader.offsets(1) == {T0: 5}
     assert reader.offsets(1, "nope") == {}
@@ -1367,3 +1369,90 @@ def test_group_of_issued_id_is_forgotten(removed: str) -> None:
     world.sweep()
     world.tail.catch_up(world.now())
     assert world.manager.existing("g", world.now()) is None
+
+
+# The end of the log is reached in steps.
+
+MANY_GROUPS = [f"g{number}" for number in range(4 * GROUPS_PER_MERGE_STEP + 1)]
+
+
+def emptied() -> Reader:
+    """Returns a copy that has merged the tombstones of the only offset of many groups."""
+    load = [offset(0, 5, group) for group in MANY_GROUPS]
+    reader = Reader(exclusive=True, load=load, max_groups=len(MANY_GROUPS))
+    reader.append(*(offset(0, None, group) for group in MANY_GROUPS))
+    list(reader.follower.merge(0, 1))
+    return reader
+
+
+def committed(reader: Reader, group: str, sent_at: float) -> None:
+    """Applies a commit of offset 7 that the broker has acknowledged."""
+    offsets = {T0: CommittedOffset(7, 1, "m", sent_at)}
+    reader.manager.apply([OffsetsStored(group_id=group, sent_at=sent_at, offsets=offsets)], sent_at)
+
+
+def test_end_of_log_is_reached_in_steps() -> None:
+    """Each step reconciles a limited number of groups, and only the last step makes the log fresh."""
+    reader = emptied()
+    partition = reader.follower.partitions.leader_partitions[0]
+    before = len(partition.ahead_of_log)
+    assert before == len(MANY_GROUPS)
+    fresh_at = []
+    for _ in reader.follower.end_reached(0, 1, 1):
+        assert before - len(partition.ahead_of_log) <= GROUPS_PER_MERGE_STEP
+        before = len(partition.ahead_of_log)
+        fresh_at.append(partition.fresh_at)
+    assert fresh_at == [0, 0, 0, 0, 1]
+    assert not partition.ahead_of_log
+
+
+@pytest.mark.parametrize("what", ["fails", "is resigned", "is loaded again", "is forgotten", "is left by its leader"])
+def test_abandoned_partition_does_not_become_fresh(what: str) -> None:
+    """If another task gives up a partition, or loads it again, the reached end no longer counts."""
+    reader = emptied()
+    follower = reader.follower
+    steps = follower.end_reached(0, 1, 1)
+    next(steps)
+    assert follower.partitions.leader_partitions[0].fresh_at == 0
+    match what:
+        case "fails":
+            follower.fail(0, "damaged", 1)
+        case "is resigned":
+            follower.resign(0, 4, 1)
+        case "is loaded again":
+            follower.begin_load(0, 4, 0, 1)
+        case "is forgotten":
+            follower.stop_reading(1)
+        case _:
+            next(follower.forget_in_steps(0, 4, 1, moved=True), None)
+    assert list(steps) == []
+    assert [each.fresh_at for _, each in follower.partitions] in ([], [NEVER])
+    assert PartitionState.OWNED not in follower.partitions.states.values()
+
+
+def test_commit_between_steps_is_kept() -> None:
+    """A commit that the broker acknowledges while the end of the log is handled counts, for all groups alike."""
+    reader = emptied()
+    steps = reader.follower.end_reached(0, 1, 1)
+    next(steps)
+    for group in MANY_GROUPS:
+        committed(reader, group, 1.5)
+    list(steps)
+    assert {str(reader.offsets(2, group)) for group in MANY_GROUPS} == {str({T0: 7})}
+    reader.read(*(offset(0, 7, group) for group in MANY_GROUPS), at=3)
+    assert {str(reader.offsets(3, group)) for group in MANY_GROUPS} == {str({T0: 7})}
+
+
+def test_deletion_between_steps_is_kept() -> None:
+    """A group that the broker deletes while the end of the log is handled stays deleted."""
+    reader = Reader(load=[offset(0, 5, group) for group in MANY_GROUPS], max_groups=len(MANY_GROUPS))
+    for group in MANY_GROUPS:
+        committed(reader, group, 0.5)
+    steps = reader.follower.end_reached(0, 1, 1)
+    next(steps)
+    for group in MANY_GROUPS:
+        reader.manager.apply([GroupDeleted(group_id=group, sent_at=1.5)], 1.5)
+    list(steps)
+    assert not any(isinstance(each, dict) and each for each in (reader.offsets(2, group) for group in MANY_GROUPS))
+    reader.read(*(offset(0, None, group) for group in MANY_GROUPS), at=3)
+    assert {str(reader.offsets(3, group)) for group in MANY_GROUPS} == {"{}"}

@@ -65,7 +65,7 @@ class Copy(Reader):
     def catch_up(self, asked_at: float, now: float) -> Any:
         for facts in self.follower.merge(0, now):
             self.facts += facts
-        return self.follower.end_reached(0, asked_at, now)
+        return list(self.follower.end_reached(0, asked_at, now))[-1]
 
     def log_says(self, *entries: Entry) -> list[Fact]:
         """Reads new records. Returns the resulting facts."""

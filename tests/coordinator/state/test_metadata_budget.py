@@ -20,7 +20,7 @@ from group_sidecar.coordinator.model.events import (
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason
 from group_sidecar.coordinator.state.bounded_table import TABLE_BYTES
 from group_sidecar.coordinator.state.log_partitions import PartitionState, partition_for
-from group_sidecar.coordinator.state.partition_log import LONG_VALUE, PartitionLog
+from group_sidecar.coordinator.state.partition_log import LONG_VALUE, PENDING_KEY_BYTES, PartitionLog
 from tests.coordinator.model_log import Entry, batch
 
 LONGEST = 4_096
@@ -133,7 +133,7 @@ class Written:
             self._next += len(some)
         for _ in self._manager.log.merge(self._number, at):
             pass
-        self._manager.log.end_reached(self._number, at, at)
+        list(self._manager.log.end_reached(self._number, at, at))
 
 
 def committed(group: str, partition: int, size: int) -> Entry:
@@ -177,7 +177,7 @@ def test_small_partition_survives_large_one() -> None:
         pass
     small.read(at=2)
     assert (large.state, small.state) == (PartitionState.LOADING, PartitionState.OWNED)
-    manager.log.end_reached(0, 2, 2)
+    list(manager.log.end_reached(0, 2, 2))
     assert (large.state, small.state) == (PartitionState.FAILED, PartitionState.OWNED)
 
 
@@ -224,7 +224,7 @@ def record(step: tuple[str, int, int, int], at: int) -> bytes:
 
 @given(st.lists(STEPS, max_size=40))
 def test_log_bytes_match_surviving_values(steps: list[tuple[str, int, int, int]]) -> None:
-    """The counted bytes of a partition log equal those of its surviving values after any sequence of records."""
+    """A partition log counts the bytes of its surviving values, and of its keys with pending offsets."""
     log = PartitionLog(0)
     for at, step in enumerate(steps):
         for _ in log.replay(record(step, at)):
@@ -232,4 +232,5 @@ def test_log_bytes_match_surviving_values(steps: list[tuple[str, int, int, int]]
     offsets = [value for group in log.groups.values() for value in group.offsets.values()]
     held = [value for group in log.groups.values() for held in group.pending.values() for _, value in held.values()]
     long = sum(len(value) for value in (*offsets, *held) if value is not None and len(value) > LONG_VALUE)
-    assert log.counted_bytes == long + sum(len(group.metadata or b"") for group in log.groups.values())
+    keys = sum(PENDING_KEY_BYTES * len(group.pending_keys) for group in log.groups.values())
+    assert log.counted_bytes == long + keys + sum(len(group.metadata or b"") for group in log.groups.values())

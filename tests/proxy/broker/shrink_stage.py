@@ -104,7 +104,7 @@ class Stage:
     def _read(self) -> None:
         now = trio.current_time()
         list(self.state.copy.manager.log.merge(0, now))
-        self.state.copy.manager.log.end_reached(0, now, now)
+        list(self.state.copy.manager.log.end_reached(0, now, now))
 
     def _describe(self, request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
         return DescribeGroupsResponse(groups=tuple(self._described(name) for name in request.groups))

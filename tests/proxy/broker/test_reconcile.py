@@ -86,7 +86,7 @@ def loaded(*groups: str, exclusive: bool = True) -> BrokerState:
     for number, group in enumerate(groups):
         list(log.replay(batch(number, [generation(4, group)])))
     list(follower.merge(0, now))
-    follower.end_reached(0, now, now)
+    list(follower.end_reached(0, now, now))
     return state
 
 

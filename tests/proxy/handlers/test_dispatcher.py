@@ -479,7 +479,7 @@ def test_named_write_marks_offsets_of_its_group(api_key: int) -> None:
     follower, at = state.copy.manager.log, EPOCH + line.now
     follower.count_partitions(1, at)
     follower.begin_load(0, 0, 0, at)
-    follower.end_reached(0, at, at)
+    list(follower.end_reached(0, at, at))
     frame = b"\0\0\0\x16" + api_key.to_bytes(2) + b"\0\1\0\0\0\7\0\1c\0" + b"\x06group" + b"rest of"[:3]
     frame = (len(frame) - 4).to_bytes(4) + frame[4:]
     assert line.client(frame) == [ToUpstream(frame)]
