@@ -186,6 +186,7 @@ class PartitionLog:
                 self.has_partial_batch = False
             else:
                 self._store_chunk(batch, batch.records())
+                self.has_partial_batch = False  # Compaction may have removed a batch of which only a part was applied.
                 done += batch.count
             self.records += batch.count
             self.next_offset = batch.next_offset
