@@ -288,13 +288,15 @@ class LogFollower:
             self.fail(number, overflowed, now)
             yield None
             return
+        # Groups that the steps remove were known, so they must not be noted as groups with an unseen history.
+        partition.known_before = [each for each in partition.known_before if each not in self._cache.groups]
         log, reconciled = partition.log, set[str]()
         awaited = set(log.awaited)
         for group_id in list(partition.ahead_of_log):
             # The last step reconciles groups with deletions, after it has found out which tombstones are still missing.
             if group_id in partition.deleted or group_id.encode() in awaited:
                 continue
-            self._reconcile(partition, group_id, asked_at, now)
+            self._reconcile_and_discard(partition, group_id, asked_at, now)
             reconciled.add(group_id)
             if len(reconciled) % GROUPS_PER_MERGE_STEP == 0:
                 yield None
@@ -325,10 +327,10 @@ class LogFollower:
         partition.known_before = []
         # Deleted groups are left out. Their records were not merged, so newer events of the wire must be kept.
         for group_id in partition.ahead_of_log.difference(partition.deleted, reconciled):
-            self._reconcile(partition, group_id, asked_at, now)
+            self._reconcile_and_discard(partition, group_id, asked_at, now)
         return self._cleaned_up(now)
 
-    def _reconcile(self, partition: Partition, group_id: str, asked_at: float, now: float) -> None:
+    def _reconcile_and_discard(self, partition: Partition, group_id: str, asked_at: float, now: float) -> None:
         if self._reconcile_group(partition, group_id, asked_at, now):
             partition.ahead_of_log.discard(group_id)
 

@@ -121,8 +121,7 @@ def _adopt_with_facts(group: Group, value: GroupMetadataValue, now: float, *, co
     facts = conclude_rebalance(group, now)
     save_owners(group)
     under_way, left_ids = group.rebalance, set(group.left_member_ids)
-    unreported = {member_id: member for member_id, member in group.overdue.items() if not member.is_reported_gone}
-    here = {**unreported, **group.members}
+    here = {each: member for each, member in group.overdue.items() if not member.is_reported_gone} | group.members
     _adopt(group, value, now)
     joined_members = [member for member_id, member in group.members.items() if member_id not in here]
     left_members = [

@@ -175,9 +175,10 @@ def member_unknown(group: Group, event: MemberUnknown, now: float) -> list[Fact]
 
 
 def _has_just_joined(group: Group, event: MemberUnknown) -> bool:
-    """Whether the broker has accepted the KIP-848 member since the request, or may know it by its id only.
+    """Whether UNKNOWN_MEMBER_ID does not show that a newly accepted KIP-848 member is gone.
 
-    The broker also replies UNKNOWN_MEMBER_ID to the id of a member together with a wrong instance id.
+    The broker may have accepted the member after the request was sent. The broker also returns this error for a known
+    member id with a wrong instance id.
     """
     joined_at = group.pending_joins.unlogged_members.joined_at(event.member_id)
     return joined_at != NEVER and (event.instance_id is not None or event.sent_at < joined_at)

@@ -184,7 +184,7 @@ class Group:
 
     @property
     def presumed_members(self) -> Mapping[str, Member]:
-        """The members, and the overdue members of whom the log will show when they are gone.
+        """The members, and the overdue members that may still be in the group because they bypass this sidecar.
 
         An overdue member whose requests were never seen may bypass this sidecar, unless the sidecar is exclusive. The
         broker writes a record when such a member is gone.
@@ -261,8 +261,7 @@ class Group:
             return self.consumer.state or GroupState.STABLE
         if self.state is GroupState.PREPARING_REBALANCE or self.rebalancing_join is not None:
             return GroupState.PREPARING_REBALANCE
-        is_empty = self.overdue and not self.members and not self.presumed_members
-        return GroupState.EMPTY if is_empty else self.state
+        return GroupState.EMPTY if self.overdue and not self.presumed_members else self.state
 
     @property
     def parked_ids(self) -> frozenset[str]:

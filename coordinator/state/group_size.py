@@ -16,8 +16,8 @@ def occupancy_of(group: Group, now: float, *, exclusive: bool, asked_often: bool
     """
     pending = group.pending_joins
     if group.kind is not GroupKind.CLASSIC:
-        logged = group.members.keys() - set(pending.unlogged_members.leaving_ids(now))
-        here = logged.union(pending.unlogged_members.joining_ids(now), pending.parked_ids)
+        remaining = group.members.keys() - set(pending.unlogged_members.leaving_ids(now))
+        here = remaining.union(pending.unlogged_members.joining_ids(now), pending.parked_ids)
         return Occupancy(state=group.apparent_state, members=here, certain=group.consumer is not None)
     is_certain = exclusive and _is_certain(group, now)
     description = _valid_description(group, now) or (pending.last_description(now) if asked_often else None)

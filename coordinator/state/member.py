@@ -150,7 +150,7 @@ class Member:
 
     @property
     def was_seen(self) -> bool:
-        """Whether requests of the member were seen, or the member was reported as gone. The first may be long ago."""
+        """Whether requests of the member were seen, or the member was reported as gone. These requests may be old."""
         return self.seen_on_wire or self.seen_before or self.is_reported_gone
 
     def note_gone(self, at: float) -> None:

@@ -331,9 +331,7 @@ class PartitionLog:
             key_suffix, (offset, value) = held.popitem()
             is_current = offset > group.overwritten.get(key_suffix, -1)
             self._release(group, key_suffix, value)
-            if marker is not ControlMarker.COMMIT:
-                continue
-            if is_current:
+            if is_current and marker is ControlMarker.COMMIT:
                 self._commit(group, key_suffix, offset, value)
 
     def _count_value(self, before: bytes | None, after: bytes | None) -> None:

@@ -12,12 +12,13 @@ from group_sidecar.coordinator.model.events import NEVER
 UNLOGGED_SECONDS = 5.0
 """Seconds within which the record of a member that has joined or left is written and read."""
 IN_FLIGHT_SECONDS = 60.0
-"""Seconds after which a join without a reply counts no longer. The client has given up by then."""
+"""Seconds after which a join without a reply no longer counts: twice the default `request.timeout.ms`."""
 
 
 class _Join(NamedTuple):
-    """When a join was sent or accepted, and its client: the host, and the user as Kafka writes it."""
+    """A member key, when its join was sent or accepted, and the client: the host, and the user as Kafka writes it."""
 
+    member_key: str
     at: float
     client_host: str
     principal: str
@@ -27,8 +28,9 @@ class UnloggedMembers:
     """The members that have joined, may have joined, or have left, while the log does not show the change.
 
     A member key is the member id of a join, or the request's token if the request has no member id. One member may have
-    several joins in flight, and the broker may accept one and reject another. So each join in flight ends on its own,
-    and a member that the broker has accepted stays until the log shows it or it leaves.
+    several joins in flight, and the broker may accept one and reject another. So each join in flight ends on its own.
+    A member that the broker has accepted counts until the log shows the member, the member leaves, or UNLOGGED_SECONDS
+    have passed.
     """
 
     def __init__(self) -> None:
@@ -44,7 +46,7 @@ class UnloggedMembers:
 
     def add_join(self, token: str, member_key: str, now: float, client_host: str, principal: str) -> None:
         """Adds a join that is sent to the broker."""
-        self._in_flight.setdefault(member_key, {})[token] = _Join(now, client_host, principal)
+        self._in_flight.setdefault(member_key, {})[token] = _Join(member_key, now, client_host, principal)
         self._member_keys[token] = member_key
 
     def end_join(self, token: str) -> _Join | None:
@@ -59,15 +61,14 @@ class UnloggedMembers:
 
     def lose_join(self, token: str, now: float) -> None:
         """Counts a join whose reply was lost as a member that has joined."""
-        member_key = self._member_keys.get(token)
-        if member_key is not None and (join := self.end_join(token)) is not None:
-            self._joined.setdefault(member_key, join._replace(at=now))
+        if (join := self.end_join(token)) is not None:
+            self._joined[join.member_key] = join._replace(at=now)
 
     # Members.
 
     def add_joined(self, member_id: str, now: float, client_host: str = "", principal: str = "") -> None:
         """Adds a member that the broker has accepted."""
-        self._joined[member_id] = _Join(now, client_host, principal)
+        self._joined[member_id] = _Join(member_id, now, client_host, principal)
         self._leaving.pop(member_id, None)
 
     def joined_at(self, member_id: str) -> float:
@@ -77,7 +78,7 @@ class UnloggedMembers:
     def client_of(self, member_id: str) -> tuple[str, str]:
         """Returns the host and the principal of a joining member; empty if unknown."""
         joins = [*self._in_flight.get(member_id, {}).values()]
-        join = joins[-1] if joins else self._joined.get(member_id)
+        join = self._joined.get(member_id) or (joins[-1] if joins else None)
         return (join.client_host, join.principal) if join is not None else ("", "")
 
     def add_leaving(self, member_id: str, now: float) -> None:

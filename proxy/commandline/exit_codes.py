@@ -1,4 +1,4 @@
-"""The exit codes of the `groups` commands: prints the problems of a command, and ends the program."""
+"""Prints the problems of a `groups` command, and ends the program with the exit code."""
 
 from collections.abc import Iterable
 from typing import NoReturn
@@ -12,7 +12,7 @@ from group_sidecar.proxy.commandline.tables import printable
 
 PROGRAM = "group-sidecar"
 REFUSED, UNREACHABLE = 1, 2
-"""The exit codes if an answer is an error, and if a broker or sidecar cannot be reached."""
+"""The exit codes if an answer is an error, and if a broker or sidecar cannot be reached or TLS fails."""
 
 _UNREACHABLE = (
     BrokerUnreachable,

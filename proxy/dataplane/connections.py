@@ -15,7 +15,7 @@ from group_sidecar.proxy.dataplane.buffer_budget import FREE_BYTES, BufferBudget
 from group_sidecar.proxy.dataplane.connection import Connection, InactivityTimeouts, SharedResources
 from group_sidecar.proxy.dataplane.connections_per_address import ConnectionsPerAddress
 from group_sidecar.proxy.dataplane.delivered_closes import DeliveredCloses
-from group_sidecar.proxy.dataplane.draining import SWEEP_BATCH, drain
+from group_sidecar.proxy.dataplane.draining import drain, next_of
 from group_sidecar.proxy.dataplane.endpoint_socket import EndpointSocket, SplicePipe, keep_read_buffers
 from group_sidecar.proxy.dataplane.poller import Poller
 from group_sidecar.proxy.dataplane.session import Session
@@ -148,7 +148,7 @@ class ConnectionManager:
     def _sweep(self, left: list[int], now: float) -> None:
         # This loop is not in `_sweep_forever`, because a local variable there would keep the last connection in memory.
         stalled = self._timeouts.stalled
-        for connection in self._next_of(left):
+        for connection in next_of(self._connections, left):
             if connection.close_reason:
                 if now > connection.flush_deadline:
                     connection.finish(connection.close_reason)
@@ -181,11 +181,3 @@ class ConnectionManager:
             connection.count_held()
             if self._budget.exceeded and connection.counted_bytes > FREE_BYTES:
                 connection.keep_to_budget()
-
-    def _next_of(self, left: list[int]) -> list[Connection]:
-        """Removes the next numbers from `left`, and returns those of their connections that are still open."""
-        batch = [
-            connection for number in left[-SWEEP_BATCH:] if (connection := self._connections.get(number)) is not None
-        ]
-        del left[-SWEEP_BATCH:]
-        return batch

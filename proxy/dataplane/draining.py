@@ -51,7 +51,12 @@ async def drain(connections: Mapping[int, Connection], closes: DeliveredCloses, 
 
 def _drain_some(connections: Mapping[int, Connection], left: list[int], now: float) -> None:
     # This loop is not in `drain`, because a local variable there would keep the last connection in memory.
-    for number in left[-SWEEP_BATCH:]:
-        if (connection := connections.get(number)) is not None:
-            connection.drain(now, QUIET_SECONDS)
+    for connection in next_of(connections, left):
+        connection.drain(now, QUIET_SECONDS)
+
+
+def next_of(connections: Mapping[int, Connection], left: list[int]) -> list[Connection]:
+    """Removes the next numbers from `left`, and returns those of their connections that are still open."""
+    batch = [connection for number in left[-SWEEP_BATCH:] if (connection := connections.get(number)) is not None]
     del left[-SWEEP_BATCH:]
+    return batch

@@ -168,8 +168,8 @@ def test_silent_member_stays_in_view_if_it_may_bypass(exclusive: bool, heard: bo
     """
     copy = Copy(load=[generation(1, a=(0, 1))], exclusive=exclusive)
     if heard:
-        who: Any = {"member_id": "a", "instance_id": None, "client_id": "client-a", "client_host": "/h"}
-        copy.wire_says(MemberSeen, generation=1, no_rebalance=True, **who)
+        client: Any = {"member_id": "a", "instance_id": None, "client_id": "client-a", "client_host": "/h"}
+        copy.wire_says(MemberSeen, generation=1, no_rebalance=True, **client)
     copy.now += 60
     facts = swept(copy.manager, copy.now)
     view = copy.manager.view("g", copy.now)
@@ -180,6 +180,18 @@ def test_silent_member_stays_in_view_if_it_may_bypass(exclusive: bool, heard: bo
     copy.log_says(generation(2))
     view = copy.manager.view("g", copy.now)
     assert (view.state, view.members) == (GroupState.EMPTY, ())
+
+
+def test_member_known_to_bypass_stays_in_view() -> None:
+    """A member that is known to bypass the sidecar stays in the view, although the sidecar should be exclusive."""
+    copy = Copy(load=[generation(1, a=(0, 1))], exclusive=True)
+    group = copy.manager._cache.group("g")
+    assert group is not None
+    group.members["a"].note_bypass()
+    copy.now += 60
+    swept(copy.manager, copy.now)
+    view = copy.manager.view("g", copy.now)
+    assert (view.state, len(view.members)) == (GroupState.STABLE, 1)
 
 
 def test_leave_request_explains_missing_member() -> None:

@@ -36,10 +36,19 @@ class Pending(dict[int, Held]):
 
     visited = 0
 
+    def __iter__(self) -> Iterator[int]:
+        self.visited += len(self)
+        return super().__iter__()
+
     def values(self) -> Iterator[Held]:  # type: ignore[override]
         for held in super().values():
             self.visited += 1
             yield held
+
+    def items(self) -> Iterator[tuple[int, Held]]:  # type: ignore[override]
+        for entry in super().items():
+            self.visited += 1
+            yield entry
 
 
 def test_write_does_not_visit_open_transactions() -> None:
@@ -170,6 +179,17 @@ def test_stopped_replay_continues(marker: bytes, stop_after: int) -> None:
     reader.catch_up(1, 1)
     assert (state(log), log.counted_bytes) == ((0, MANY if marker == COMMIT else 0), 0)
     assert set(log.groups) == ({b"g", b"h", b"i"} if marker == COMMIT else set())
+
+
+def test_compacted_batch_is_no_longer_partial() -> None:
+    """A batch whose replay was stopped, and which compaction has removed since, no longer counts as partial."""
+    log = PartitionLog(0)
+    stopped = replay(log, *many("g", "h", "i"))
+    next(stopped)
+    stopped.close()  # type: ignore[attr-defined]
+    assert log.has_partial_batch
+    list(log.replay(batch(log.next_offset + MANY, [offset(0, 1)])))
+    assert not log.has_partial_batch
 
 
 def _offsets(log: PartitionLog) -> dict[bytes, bytes]:

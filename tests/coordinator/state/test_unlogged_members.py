@@ -12,7 +12,11 @@ from group_sidecar.coordinator.model.events import (
     ReplyLost,
 )
 from group_sidecar.coordinator.model.views import GroupKind
-from group_sidecar.coordinator.state.unlogged_members import UNLOGGED_SECONDS
+from group_sidecar.coordinator.state.unlogged_members import (
+    IN_FLIGHT_SECONDS,
+    UNLOGGED_SECONDS,
+    UnloggedMembers,
+)
 from tests.coordinator.rules.test_logged_rebalances import Copy, Group
 
 
@@ -100,6 +104,38 @@ def test_lost_join_counts_for_a_while() -> None:
     assert counted(copy) == ["a", "b"]
     copy.now += UNLOGGED_SECONDS
     assert counted(copy) == ["a"]
+
+
+def test_join_that_is_lost_again_counts_anew() -> None:
+    """A member counts from the last of its lost joins on."""
+    copy = grown()
+    for token in ("t1", "t2"):
+        send(copy, token, "b")
+    copy.wire_says(ReplyLost, token="t1", may_create_group=True)
+    copy.now += UNLOGGED_SECONDS - 1
+    copy.wire_says(ReplyLost, token="t2", may_create_group=True)
+    copy.now += 1
+    assert counted(copy) == ["a", "b"]
+
+
+def test_client_of_accepted_member_counts() -> None:
+    """A join of another client with the id of an accepted member does not change the member's client."""
+    members = UnloggedMembers()
+    members.add_join("t1", "b", 1, "/first", "User:first")
+    members.end_join("t1")
+    members.add_joined("b", 1, "/first", "User:first")
+    members.add_join("t2", "b", 2, "/second", "User:second")
+    assert members.client_of("b") == ("/first", "User:first")
+
+
+def test_join_without_reply_ends() -> None:
+    """A join whose reply never comes does not take a place for ever."""
+    members = UnloggedMembers()
+    members.add_join("t1", "b", 1, "/h", "")
+    members.expire(IN_FLIGHT_SECONDS)
+    assert [*members.joining_ids(IN_FLIGHT_SECONDS)] == ["b"]
+    members.expire(1 + IN_FLIGHT_SECONDS)
+    assert not members
 
 
 def test_member_joins_again_while_log_has_it() -> None:
