@@ -47,8 +47,9 @@ from group_sidecar.coordinator.state.log_partitions import (
     PartitionTable,
     partition_for,
 )
+from group_sidecar.coordinator.state.logged_group import LoggedGroup
 from group_sidecar.coordinator.state.moved_groups import MovedGroups
-from group_sidecar.coordinator.state.partition_log import LoggedGroup, PartitionLog
+from group_sidecar.coordinator.state.partition_log import PartitionLog
 
 LOGGED_BYTES = 200
 """Estimated bytes of an offset that the log still has: its key and its value, with a short topic name."""

@@ -15,7 +15,8 @@
 - `confidence`: why the copy of a group may not be used to answer
 - `unread_writes`, `unseen_history`: writes that could not be decoded, and groups whose history was not observed
 - `exclusivity`: whether all clients reach the broker through this sidecar
-- `log_partitions`, `partition_log`: which partition stores a group, and the surviving records of one partition
+- `log_partitions`, `partition_log`, `logged_group`: which partition stores a group, and the surviving records of one
+  partition and of one group
 - `awaited_tombstones`, `log_bounds`: deletions whose tombstones were not read yet, and where partitions begin and end
 - `client_hosts`: the true hosts of members, in place of the sidecar's address, and their principals
 - `metadata_budget`, `bounded_ids`, `bounded_table`: limits on the memory that clients can make the copy use

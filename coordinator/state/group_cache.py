@@ -18,8 +18,8 @@ from group_sidecar.coordinator.state.former_groups import FormerGroup, FormerGro
 from group_sidecar.coordinator.state.group import Group
 from group_sidecar.coordinator.state.group_offsets import GroupOffsets
 from group_sidecar.coordinator.state.log_partitions import Partition, PartitionTable
+from group_sidecar.coordinator.state.logged_group import LoggedGroup
 from group_sidecar.coordinator.state.metadata_budget import MetadataBudget
-from group_sidecar.coordinator.state.partition_log import LoggedGroup
 from group_sidecar.coordinator.state.unread_writes import UnreadWrites
 from group_sidecar.coordinator.state.unseen_history import UnseenHistory
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from group_sidecar.coordinator.model.events import FOREVER, NEVER
 from group_sidecar.coordinator.model.views import CommittedOffset, FallbackReason, TopicPartition
 from group_sidecar.coordinator.state.committed_offsets import CommittedOffsets, metadata_chars
-from group_sidecar.coordinator.state.partition_log import LoggedGroup
+from group_sidecar.coordinator.state.logged_group import LoggedGroup
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
 MAX_DOUBTFUL = 1_000
