@@ -71,7 +71,7 @@ def test_second_concurrent_run_is_refused(spark: SparkSession, tmp_path: Path) -
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
     both = [subprocess.Popen(command(journals, store), **pipes) for _ in range(2)]  # type: ignore[call-overload]
     (_, busy), (_, done) = sorted((process.wait(), process.communicate()[1]) for process in both)[::-1]
-    assert sorted(process.returncode for process in both) == [0, 4], (busy, done)
+    assert sorted(process.returncode for process in both) == [0, 4], f"{busy}\n{done}"  # As text, it is printed whole.
     assert "23 records, 3 lines in quarantine" in done
     assert f" writes to file:{store}: only one process may, so nothing was read\n" in busy
     assert all_lines(spark, store) == (23, 3)
