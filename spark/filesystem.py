@@ -261,9 +261,10 @@ class Folders:
         try:
             return ask()
         except Py4JJavaError:
-            if self._plain.exists(path):
-                raise
-            return None
+            if not self._plain.exists(path):
+                return None
+        # Another process may have created the file after the first attempt.
+        return ask()
 
     def _write(self, path: Any, text: str, *, overwrite: bool) -> None:
         stream = self._plain.create(path, overwrite)

@@ -265,3 +265,23 @@ def test_status_is_read_without_a_trace(folders: Folders, tmp_path: Path) -> Non
         died = lease_status(folders)
         assert died is not None
         assert died.state == LeaseState.DIED
+
+
+def test_file_created_during_read_is_read(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that another process creates after the first attempt to read it is read, and causes no error."""
+    system = folders._plain
+
+    class Late:
+        """Creates the file when somebody has tried to open it."""
+
+        exists = system.exists
+
+        def open(self, path: Any) -> Any:
+            try:
+                return system.open(path)
+            finally:
+                (tmp_path / "file").write_text("text")
+
+    monkeypatch.setattr(folders, "_plain", Late())
+    assert folders.read("file") == "text"
+    assert folders.read("missing") is None
